@@ -1,0 +1,72 @@
+"""The state of every position of a pool, each in exactly one class (DESIGN §4)."""
+
+import numpy as np
+from jaxtyping import Int32
+
+from paxkv.allocators import Allocator
+from paxkv.allocators.contiguous import Regions
+from paxkv.sequence_tables import SequenceTables
+from paxkv.types import Plan, PoolPartition, StepMetrics
+
+
+def partition_pool(
+    allocator: Allocator,
+    tables: SequenceTables,
+    rows: Int32[np.ndarray, "S"],
+    computed_tokens: Int32[np.ndarray, "S"],
+    *,
+    head_refused: bool,
+    group: int = 0,
+) -> PoolPartition:
+    """Sorts all (num_blocks - 1)·block_size positions; the work grows with `rows` only.
+
+    Args:
+      rows: of the sequences that hold blocks.
+      computed_tokens: K/V that each of them has.
+      head_refused: the allocator had no room for the head of the queue.
+    """
+    token_states = int(computed_tokens.sum())
+    in_tables = int(tables.num_blocks[group][rows].sum()) * allocator.block_size
+    free = allocator.num_free * allocator.block_size
+    if allocator.regions is None:
+        return PoolPartition(
+            token_states=token_states,
+            tail=in_tables - token_states,
+            reserved=0,
+            internal=0,
+            rounding=0,
+            cached=0,
+            free=free,
+            unusable_free=0,  # any free block serves any sequence
+        )
+    regions: Regions = allocator.regions
+    held = int(regions.num_blocks[rows].sum()) * allocator.block_size
+    promised = int(regions.reserved_tokens[rows].sum())
+    final = int(regions.final_tokens[rows].sum())
+    return PoolPartition(
+        token_states=token_states,
+        tail=in_tables - promised,
+        reserved=final - token_states,
+        internal=promised - final,
+        rounding=held - in_tables,
+        cached=0,
+        free=free,
+        unusable_free=free if head_refused else 0,
+    )
+
+
+def step_metrics(plan: Plan, duration_s: float, table_bytes: int) -> StepMetrics:
+    """The record of a step that took the executor `duration_s`; host time not yet."""
+    return StepMetrics(
+        step=plan.step,
+        now_s=plan.now_s,
+        duration_s=duration_s,
+        host_s=0.0,
+        num_prefill_tokens=plan.num_prefill_tokens,
+        num_decode_tokens=plan.num_decode_tokens,
+        num_running=plan.num_running,
+        num_waiting=plan.num_waiting,
+        num_preempted=plan.num_preempted,
+        partitions=plan.partitions,
+        table_bytes=table_bytes,
+    )

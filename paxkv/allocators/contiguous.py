@@ -1,0 +1,135 @@
+"""One contiguous region per request, reserved whole at admission (Orca's policies).
+
+The caches that PagedAttention replaced, under the same scheduler and kernels: a region is
+a table of consecutive blocks. Regions come from a buddy arena over blocks [1, num_blocks)
+(EVAL §2.1); they neither grow nor shrink.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int32
+
+from paxkv.allocators.buddy import BuddyArena, next_power_of_two
+from paxkv.sequence_tables import SequenceTables
+from paxkv.types import Request
+
+FIRST_BLOCK = 1  # unit 0 of the arena; block 0 is the null block
+
+# Output tokens to reserve for, given the true (or largest) number and the context.
+Reservation = Callable[[int, int], int]
+
+RESERVATIONS: Mapping[str, Reservation] = {
+    "max": lambda output_tokens, max_context: max_context,
+    "pow2": lambda output_tokens, max_context: next_power_of_two(output_tokens),
+    "oracle": lambda output_tokens, max_context: output_tokens,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regions:
+    """Per table row, 0 where none is held: what was reserved, and what of it is for use."""
+
+    num_blocks: Int32[np.ndarray, "rows"]  # of the region, a power of two
+    reserved_tokens: Int32[np.ndarray, "rows"]  # prompt + estimated output
+    final_tokens: Int32[np.ndarray, "rows"]  # prompt + true output
+
+
+class ContiguousAllocator:
+    """Regions of ceil(reserved tokens / block size) blocks, rounded to a power of two.
+
+    The table names only the blocks of the reservation; the rest is the rounding's.
+    """
+
+    def __init__(
+        self,
+        reservation: str,
+        tables: SequenceTables,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_context: int,
+        shuffle_seed: int | None = None,
+        group: int = 0,
+    ):
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.reservation = reservation
+        largest = next_power_of_two(-(-max_context // block_size))
+        self.arena = BuddyArena(num_blocks - FIRST_BLOCK, largest, shuffle_seed)
+        self.regions = Regions(
+            num_blocks=np.zeros(tables.num_rows, np.int32),
+            reserved_tokens=np.zeros(tables.num_rows, np.int32),
+            final_tokens=np.zeros(tables.num_rows, np.int32),
+        )
+        self._tables = tables
+        self._max_context = max_context
+        self._group = group
+
+    @property
+    def num_free(self) -> int:
+        return self.arena.num_free
+
+    def reserved_tokens(self, request: Request) -> int:
+        """Prompt + estimated output, at most the context."""
+        estimate = RESERVATIONS[self.reservation]
+        output_tokens = estimate(request.sampling.max_tokens, self._max_context)
+        return min(len(request.prompt_ids) + output_tokens, self._max_context)
+
+    def check(self, request: Request) -> str | None:
+        """An empty arena must have a chunk for it, and the oracle must know its length."""
+        sampling = request.sampling
+        if self.reservation == "oracle" and not (
+            sampling.ignore_eos and not sampling.stop and not sampling.stop_token_ids
+        ):
+            return (
+                "The allocator contiguous_oracle reserves the true output length, which "
+                f"is known only with ignore_eos=True (here {sampling.ignore_eos}) and "
+                "without stop strings or stop tokens; set so, or use contiguous_pow2."
+            )
+        region = self._region_blocks(request)
+        if region <= self.arena.largest_servable:
+            return None
+        return (
+            f"A prompt of {len(request.prompt_ids):,} tokens with max_tokens="
+            f"{sampling.max_tokens:,} reserves {self.reserved_tokens(request):,} positions "
+            f"under contiguous_{self.reservation}, a region of {region:,} blocks of "
+            f"{self.block_size}; the longest in a pool of {self.num_blocks - 1:,} has "
+            f"{self.arena.largest_servable:,}. Raise num_blocks, or lower max_context or "
+            "max_tokens."
+        )
+
+    def admit(self, row: int, request: Request, num_tokens: int, keep_free: int) -> bool:
+        """The whole region, whatever `num_tokens`; nothing need stay free for growth."""
+        del num_tokens, keep_free
+        region = self._region_blocks(request)
+        start = self.arena.allocate(region)
+        if start is None:
+            return False
+        reserved_tokens = self.reserved_tokens(request)
+        table_blocks = -(-reserved_tokens // self.block_size)
+        first = FIRST_BLOCK + start
+        self._tables.append(self._group, row, range(first, first + table_blocks))
+        self.regions.num_blocks[row] = region
+        self.regions.reserved_tokens[row] = reserved_tokens
+        self.regions.final_tokens[row] = min(request.expected_tokens, self._max_context)
+        return True
+
+    def extend(self, row: int, num_tokens: int) -> bool:
+        """True: the region holds all that the request can become."""
+        assert num_tokens <= self.regions.reserved_tokens[row], "beyond the reservation"
+        return True
+
+    def release(self, row: int) -> None:
+        """Gives the row's region back."""
+        first = int(self._tables.block_tables[self._group][row, 0])
+        self.arena.free(first - FIRST_BLOCK)
+        self._tables.clear_blocks(self._group, row)
+        self.regions.num_blocks[row] = 0
+        self.regions.reserved_tokens[row] = 0
+        self.regions.final_tokens[row] = 0
+
+    def _region_blocks(self, request: Request) -> int:
+        reserved_blocks = -(-self.reserved_tokens(request) // self.block_size)
+        return next_power_of_two(reserved_blocks)

@@ -1,0 +1,110 @@
+"""From an `EngineConfig` to a running engine: weights, pool, scheduler, executor."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+from absl import logging
+
+from paxkv.allocators import make_allocator
+from paxkv.cache import plan_cache
+from paxkv.config import EngineConfig
+from paxkv.device_executor import DeviceExecutor
+from paxkv.engine import Engine
+from paxkv.models.decoder import Decoder
+from paxkv.platform import current_device, resolve_implementation
+from paxkv.sampling_table import SamplingTable
+from paxkv.scheduler import Scheduler
+from paxkv.sequence_tables import SequenceTables
+from paxkv.step_inputs import make_buckets
+
+COMPILATION_CACHE_DIR = "~/.cache/paxkv/jax"
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs on disk, unless jax was told where to keep them."""
+    if jax.config.jax_compilation_cache_dir is None:
+        directory = Path(COMPILATION_CACHE_DIR).expanduser()
+        jax.config.update("jax_compilation_cache_dir", os.fspath(directory))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def context_limit(config: EngineConfig, model_max_context: int) -> int:
+    """The longest sequence in tokens: the model's own limit, or a lower one asked for."""
+    if config.max_context is None:
+        return model_max_context
+    if config.max_context > model_max_context:
+        raise ValueError(
+            f"max_context={config.max_context} exceeds the model's {model_max_context} "
+            "tokens; lower it."
+        )
+    return config.max_context
+
+
+def build_engine(
+    config: EngineConfig,
+    decoder: Decoder,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Engine, DeviceExecutor]:
+    """Allocates the pool and joins scheduler and executor around one set of tables.
+
+    Raises:
+      ValueError: a limit of the config, the model or the device is violated.
+    """
+    use_compilation_cache()
+    model, limits = decoder.config, config.scheduler
+    device = current_device()
+    max_context = context_limit(config, model.max_context)
+    cache_plan = plan_cache(
+        model,
+        config.cache,
+        max_num_seqs=limits.max_num_seqs,
+        max_context=max_context,
+        platform=device.platform,
+        free_bytes=device.free_bytes,
+    )
+    tables = SequenceTables(
+        max_num_seqs=limits.max_num_seqs,
+        max_context=max_context,
+        blocks_per_sequence=(-(-max_context // config.cache.block_size),),
+    )
+    scheduler = Scheduler(
+        limits,
+        make_allocator(
+            config.cache,
+            num_blocks=cache_plan.num_blocks,
+            tables=tables,
+            max_context=max_context,
+        ),
+        tables,
+        max_context=max_context,
+        vocab_size=model.vocab_size,
+        eos_token_ids=model.eos_token_ids,
+        check_invariants=config.check_invariants,
+    )
+    executor = DeviceExecutor(
+        decoder,
+        cache_plan,
+        SamplingTable(
+            max_num_seqs=limits.max_num_seqs,
+            vocab_size=model.vocab_size,
+            engine_seed=config.seed,
+            eos_token_ids=model.eos_token_ids,
+        ),
+        make_buckets(limits.max_num_seqs, limits.max_num_batched_tokens),
+        device_name=device.name,
+        implementation=resolve_implementation(config.implementation, device.platform),
+        matmul_precision=config.matmul_precision,
+    )
+    logging.info(
+        "engine on %s: %s attention, %s products, pool of %d blocks x %d tokens",
+        device.name,
+        executor.options.attention.implementation,
+        config.matmul_precision,
+        cache_plan.num_blocks,
+        cache_plan.block_size,
+    )
+    return Engine(scheduler, executor, clock), executor

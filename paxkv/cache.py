@@ -1,0 +1,110 @@
+"""The device pools: one `KVBlocks` per group of layers, allocated once (DESIGN §4)."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from absl import logging
+
+from pallas_kernels.layout import KVBlocks, KVLayout, kv_layout, make_cache
+from paxkv.config import CacheConfig
+from paxkv.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePlan:
+    """Shape of the one group of a plain model's cache."""
+
+    layout: KVLayout
+    num_layers: int
+    num_blocks: int  # N, the null block included
+    block_size: int  # tokens
+    dtype: jnp.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """K and V of all layers, padding of the physical layout included."""
+        return (
+            self.num_layers
+            * self.layout.rows
+            * self.layout.padded_dim
+            * self.dtype.itemsize
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return self.bytes_per_token * self.block_size * self.num_blocks
+
+
+def plan_cache(
+    model: ModelConfig,
+    cache: CacheConfig,
+    *,
+    max_num_seqs: int,
+    max_context: int,
+    platform: str,
+    free_bytes: int,
+) -> CachePlan:
+    """Chooses the layout and, unless `cache.num_blocks` fixes it, the pool's size.
+
+    A pool sizes itself to `memory_fraction` of `free_bytes`, but never larger than
+    `max_num_seqs` sequences of `max_context` tokens can fill.
+
+    Raises:
+      ValueError: not even one sequence of one block fits into the memory.
+    """
+    dtype = jnp.dtype(cache.dtype)
+    layout = kv_layout(model.num_kv_heads, model.head_dim, dtype, platform)
+    plan = CachePlan(
+        layout=layout,
+        num_layers=model.num_layers,
+        num_blocks=cache.num_blocks or 0,
+        block_size=cache.block_size,
+        dtype=dtype,
+    )
+    if cache.num_blocks is not None:
+        return plan
+    bytes_per_block = plan.bytes_per_token * cache.block_size
+    budget_bytes = int(cache.memory_fraction * free_bytes)
+    fit = budget_bytes // bytes_per_block
+    useful = max_num_seqs * -(-max_context // cache.block_size) + 1
+    if fit < 2:
+        raise ValueError(
+            f"memory_fraction={cache.memory_fraction} of {free_bytes:,} free bytes holds "
+            f"{fit} blocks of {bytes_per_block:,} bytes; need ≥ 2 (one is the null "
+            "block). Raise the fraction, or lower block_size."
+        )
+    num_blocks = min(fit, useful)
+    logging.info(
+        "pool: %s blocks of %d tokens (%s bytes each, %.1f MB in all); %s fit into "
+        "%.0f %% of %.1f GB free, %s would serve %d sequences of %d tokens",
+        f"{num_blocks:,}",
+        cache.block_size,
+        f"{bytes_per_block:,}",
+        num_blocks * bytes_per_block / 1e6,
+        f"{fit:,}",
+        100 * cache.memory_fraction,
+        free_bytes / 1e9,
+        f"{useful:,}",
+        max_num_seqs,
+        max_context,
+    )
+    return CachePlan(
+        layout=layout,
+        num_layers=model.num_layers,
+        num_blocks=num_blocks,
+        block_size=cache.block_size,
+        dtype=dtype,
+    )
+
+
+def allocate_cache(plan: CachePlan) -> tuple[KVBlocks, ...]:
+    """The zero-filled pools, one per group."""
+    return (
+        make_cache(
+            plan.layout,
+            num_layers=plan.num_layers,
+            num_blocks=plan.num_blocks,
+            block_size=plan.block_size,
+            dtype=plan.dtype,
+        ),
+    )

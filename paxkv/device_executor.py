@@ -1,0 +1,121 @@
+"""Runs plans on a device: pack, one explicit transfer, one jitted step, one fetch."""
+
+import time
+from dataclasses import replace
+
+import jax
+import numpy as np
+from flax import nnx
+from tqdm import tqdm
+
+from paxkv.attention import attention_options
+from paxkv.cache import CachePlan, allocate_cache
+from paxkv.models.decoder import Decoder
+from paxkv.sampling import SamplingFeatures
+from paxkv.sampling_table import SamplingTable
+from paxkv.sequence_tables import SequenceTables
+from paxkv.step import StepOptions, StepOutput, step
+from paxkv.step_inputs import Buckets, StepShape, pack
+from paxkv.types import Plan, StepResult
+
+
+class DeviceExecutor:
+    """Holds the weights and the pool; the pool is all that changes from step to step."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache_plan: CachePlan,
+        sampling: SamplingTable,
+        buckets: Buckets,
+        *,
+        device_name: str,
+        implementation: str,
+        matmul_precision: str,
+    ):
+        self.graph, self.params = nnx.split(decoder)
+        self.cache_plan = cache_plan
+        self.cache = allocate_cache(cache_plan)
+        self.sampling = sampling
+        self.buckets = buckets
+        self.device_name = device_name
+        self.options = StepOptions(
+            attention=attention_options(decoder.config, implementation),
+            features=SamplingFeatures(),
+            prompt_logprobs=None,
+            matmul_precision=matmul_precision,
+        )
+        self._programs: set[tuple[StepShape, StepOptions]] = set()
+
+    @property
+    def num_programs(self) -> int:
+        """Compiled programs that this executor's steps have used."""
+        return len(self._programs)
+
+    def run(self, plan: Plan) -> StepResult:
+        """Computes the plan's slices; where one reaches its sequence's end, samples."""
+        started_s = time.perf_counter()
+        for row_start in plan.started:
+            self.sampling.start(row_start)
+        shape = self.buckets.shape_for(plan.lengths)
+        output = self._step(plan, shape)
+        num_slices = len(plan.rows)
+        return StepResult(
+            tokens=output.sampled.tokens[:num_slices],
+            logprobs=self.sampling.read_sampled(plan, output.sampled),
+            prompt_logprobs=self.sampling.read_prompt(plan, output.prompt),
+            duration_s=time.perf_counter() - started_s,
+        )
+
+    def warm_up(self, tables: SequenceTables) -> float:
+        """Compiles greedy steps of all shapes, or loads them; returns seconds.
+
+        Runs each on an empty plan: only the null block is written. Other sampling
+        features compile when a request first asks for them.
+        """
+        started_s = time.perf_counter()
+        plan = empty_plan(tables)
+        for shape in tqdm(self.buckets.shapes, "compile", leave=False, delay=2):
+            self._step(plan, shape)
+        return time.perf_counter() - started_s
+
+    def _step(self, plan: Plan, shape: StepShape) -> StepOutput:
+        sampling, features = self.sampling.pack(plan, shape.num_seqs)
+        options = replace(
+            self.options,
+            features=features,
+            prompt_logprobs=self.sampling.prompt_logprobs(plan),
+        )
+        with_targets = options.prompt_logprobs is not None
+        inputs = pack(plan, shape, (self.cache_plan.block_size,), with_targets)
+        self._programs.add((shape, options))
+        self.cache, output = step(
+            self.params,
+            self.cache,
+            *jax.device_put((inputs, sampling)),
+            graph=self.graph,
+            options=options,
+        )
+        return jax.device_get(output)
+
+
+def empty_plan(tables: SequenceTables) -> Plan:
+    """A plan of no slices over these tables."""
+    nothing = np.zeros(0, np.int32)
+    return Plan(
+        step=0,
+        now_s=0.0,
+        rows=nothing,
+        starts=nothing,
+        lengths=nothing,
+        samples=nothing.astype(bool),
+        requests=(),
+        started=(),
+        tables=tables,
+        num_prefill_tokens=0,
+        num_decode_tokens=0,
+        num_running=0,
+        num_waiting=0,
+        num_preempted=0,
+        partitions=(),
+    )

@@ -1,0 +1,118 @@
+"""The loop: plan, run, commit. Knows neither devices nor models."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from paxkv.sampling_params import SamplingParams
+from paxkv.scheduler import Scheduler
+from paxkv.types import (
+    FinishReason,
+    Plan,
+    Request,
+    RequestUpdate,
+    StepOutcome,
+    StepResult,
+)
+
+
+class Executor(Protocol):
+    """Computes plans: on a device, or by a cost model."""
+
+    def run(self, plan: Plan) -> StepResult: ...
+
+
+class Engine:
+    """Serves requests step by step.
+
+    ```
+    engine.add([5, 6, 7], SamplingParams(max_tokens=4))
+    while engine.has_unfinished:
+        for update in engine.step().updates:
+            print(update.request_id, update.new_token_ids, update.finish)
+    ```
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        """`clock` tells seconds; a simulated executor moves it on by itself."""
+        self.scheduler = scheduler
+        self.executor = executor
+        self.clock = clock
+        self._next_id = 0
+        self._undelivered: list[RequestUpdate] = []  # of requests that ended between steps
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether there is something that `step` has yet to do or to tell."""
+        return self.scheduler.has_unfinished or bool(self._undelivered)
+
+    def add(
+        self,
+        prompt_ids: Iterable[int],
+        sampling: SamplingParams,
+        request_id: int | None = None,
+        arrival_s: float | None = None,
+    ) -> int:
+        """Queues a request and returns its id.
+
+        A request that cannot be served raises nothing: the next step tells why it ended.
+
+        Args:
+          prompt_ids: token ids of the model's vocabulary.
+          sampling: how its tokens are chosen, and when it ends.
+          request_id: by default the next number that is not taken.
+          arrival_s: of this engine's clock; by default now.
+
+        Raises:
+          ValueError: an unfinished request has the same id.
+        """
+        if request_id is None:
+            request_id = self._next_id
+        request = Request(
+            request_id=request_id,
+            prompt_ids=tuple(int(token_id) for token_id in prompt_ids),
+            sampling=sampling,
+            arrival_s=self.clock() if arrival_s is None else arrival_s,
+        )
+        self._keep(self.scheduler.add(request))
+        self._next_id = max(self._next_id, request_id + 1)
+        return request_id
+
+    def abort(self, request_id: int, reason: FinishReason = FinishReason.ABORTED) -> bool:
+        """Ends a request and frees its blocks at once; the next step tells of it.
+
+        False: it had ended before.
+
+        Raises:
+          KeyError: no request ever had this id.
+        """
+        return self._keep(self.scheduler.abort(request_id, reason, self.clock()))
+
+    def step(self) -> StepOutcome:
+        """Computes one plan; `metrics` is None if there was nothing to run."""
+        started_s = self.clock()
+        plan = self.scheduler.plan(started_s)
+        if not plan.requests:
+            return StepOutcome(updates=self._take_undelivered(), metrics=None)
+        result = self.executor.run(plan)
+        outcome = self.scheduler.commit(plan, result, self.clock())
+        host_s = max(self.clock() - started_s - result.duration_s, 0.0)
+        return StepOutcome(
+            updates=self._take_undelivered() + outcome.updates,
+            metrics=outcome.metrics and replace(outcome.metrics, host_s=host_s),
+        )
+
+    def _keep(self, update: RequestUpdate | None) -> bool:
+        if update is not None:
+            self._undelivered.append(update)
+        return update is not None
+
+    def _take_undelivered(self) -> tuple[RequestUpdate, ...]:
+        updates, self._undelivered = tuple(self._undelivered), []
+        return updates

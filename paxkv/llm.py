@@ -1,0 +1,206 @@
+"""`LLM`: text in, text out. The names are those that users of vLLM know."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tqdm import tqdm
+
+from paxkv.building import build_engine
+from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
+from paxkv.models.loading import load_decoder
+from paxkv.outputs import RequestOutput, RequestText
+from paxkv.sampling_params import SamplingParams
+from paxkv.tokenizer import Tokenizer
+from paxkv.types import FinishReason, RequestUpdate
+
+Prompt = str | Sequence[int]  # text, or token ids as they are
+PROGRESS_FROM_PROMPTS = 2  # a bar for one prompt would be noise
+
+
+class LLM:
+    """A model, its tokenizer and an engine with a paged KV pool.
+
+    Example:
+      llm = LLM("path/to/model")
+      for output in llm.generate(["k7=Qx;?k7:"], SamplingParams(max_tokens=3)):
+          print(output.outputs[0].text)
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        tokenizer: str | None = None,
+        dtype: str = "float32",
+        kv_cache_dtype: str | None = None,
+        block_size: int = 16,
+        num_blocks: int | None = None,
+        gpu_memory_utilization: float = 0.9,
+        max_model_len: int | None = None,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 512,
+        implementation: str = "auto",
+        seed: int = 0,
+    ):
+        """Loads the model and allocates the pool.
+
+        Args:
+          model: a checkpoint of this project, a Hugging Face directory or a GGUF file.
+          tokenizer: where its tokenizer is, if not with the model.
+          kv_cache_dtype: that of the pool; by default `dtype`, that of the weights.
+          num_blocks: blocks in the pool; by default as many as
+            `gpu_memory_utilization` of the device's free memory holds.
+
+        Raises:
+          ValueError, FileNotFoundError: the model or a setting cannot be used; the
+            message names the rule, the value and the remedy.
+        """
+        self.config = EngineConfig(
+            model=model,
+            seed=seed,
+            implementation=implementation,
+            max_context=max_model_len,
+            cache=CacheConfig(
+                block_size=block_size,
+                num_blocks=num_blocks,
+                memory_fraction=gpu_memory_utilization,
+                dtype=kv_cache_dtype or dtype,
+            ),
+            scheduler=SchedulerConfig(
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+            ),
+        )
+        decoder = load_decoder(model, dtype)
+        self.tokenizer = Tokenizer.load(tokenizer or model)
+        self.engine, self.executor = build_engine(self.config, decoder)
+        self._running: dict[int, RequestText] = {}
+        self._news: dict[int, RequestOutput] = {}  # not yet taken by a reader
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Completes all prompts; outputs are in the order of the prompts.
+
+        A prompt that cannot be served does not stop the others: its output has
+        `finish_reason == "error"` and says why in `message`. Interrupting cancels the
+        requests and frees their blocks.
+
+        Raises:
+          ValueError: neither one `sampling_params` nor one per prompt was given.
+        """
+        prompts = _as_list(prompts)
+        settings = _one_each(sampling_params, len(prompts))
+        ids = [self._add(*pair) for pair in zip(prompts, settings, strict=True)]
+        finished: dict[int, RequestOutput] = {}
+        show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
+        try:
+            with tqdm(total=len(prompts), unit="prompt", disable=not show) as bar:
+                while len(finished) < len(ids):
+                    for output in self._news_of(ids):
+                        if output.finished:
+                            finished[output.request_id] = output
+                            bar.update()
+        finally:
+            self._drop(ids)
+        return [finished[request_id] for request_id in ids]
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
+        """Yields the output so far whenever it grew. Closing the iterator cancels."""
+        request_id = self._add(prompt, sampling_params or SamplingParams())
+        try:
+            finished = False
+            while not finished:
+                for output in self._news_of([request_id]):
+                    finished = output.finished
+                    yield output
+        finally:
+            self._drop([request_id])
+
+    def perplexity(self, text: str) -> float:
+        """exp of the mean negative log-likelihood of the text's tokens after the first.
+
+        Raises:
+          ValueError: the text has fewer than two tokens or exceeds the context.
+        """
+        settings = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
+        (output,) = self.generate([text], settings, use_tqdm=False)
+        scored = [entry.logprob for entry in output.prompt_logprobs or () if entry]
+        if not scored:
+            raise ValueError(
+                f"a text of {len(output.prompt_token_ids)} tokens cannot be scored; give "
+                f"at least 2 tokens that fit the context. {output.outputs[0].message}"
+            )
+        return math.exp(-sum(scored) / len(scored))
+
+    def abort(self, request_id: int) -> bool:
+        """Cancels a request of a running `stream`; False if it had ended."""
+        return self.engine.abort(request_id)
+
+    def _add(self, prompt: Prompt, sampling: SamplingParams) -> int:
+        text = prompt if isinstance(prompt, str) else None
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        request_id = self.engine.add(ids, sampling)
+        self._running[request_id] = RequestText(
+            request_id, text, tuple(ids), sampling, self.tokenizer
+        )
+        return request_id
+
+    def _news_of(self, ids: Sequence[int]) -> list[RequestOutput]:
+        """Steps the engine if there is no news yet; takes that of `ids`, oldest first.
+
+        News of other requests waits for whoever asks for it, so that streams may be
+        read in turn.
+        """
+        if not any(request_id in self._news for request_id in ids):
+            for update in self.engine.step().updates:
+                self._take(update)
+        return [self._news.pop(i) for i in ids if i in self._news]
+
+    def _take(self, update: RequestUpdate) -> None:
+        request_id = update.request_id
+        if request_id not in self._running:
+            return  # the last word on a request that its reader has left
+        text = self._running[request_id]
+        if text.add(update):
+            self.engine.abort(request_id, FinishReason.STOP_STRING)
+        if text.finish is not None:
+            del self._running[request_id]
+        self._news[request_id] = text.output()
+
+    def _drop(self, ids: Sequence[int]) -> None:
+        """Cancels what has not ended and forgets it."""
+        for request_id in ids:
+            if self._running.pop(request_id, None) is not None:
+                self.engine.abort(request_id)
+            self._news.pop(request_id, None)
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt, as text or as token ids, is a list of one."""
+    if isinstance(prompts, str):
+        return [prompts]
+    prompts = list(prompts)
+    is_one = bool(prompts) and all(isinstance(token, int) for token in prompts)
+    return [prompts] if is_one else prompts
+
+
+def _one_each(
+    sampling: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> Sequence[SamplingParams]:
+    if sampling is None:
+        sampling = SamplingParams()
+    if isinstance(sampling, SamplingParams):
+        return [sampling] * count
+    if len(sampling) != count:
+        raise ValueError(
+            f"{len(sampling)} sampling_params for {count} prompts; give one, or one per "
+            "prompt."
+        )
+    return sampling

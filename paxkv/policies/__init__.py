@@ -1,0 +1,1 @@
+"""Policies: small functions that the scheduler is given by name."""

@@ -1,0 +1,195 @@
+"""How the next token of a request is chosen, and when the request ends."""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MAX_LOGPROBS = 20  # most alternatives reported per token
+MAX_SEED = 2**64 - 1
+MAX_PENALTY = 2.0  # of presence and frequency, as in OpenAI's and vLLM's interfaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """Sampling and stopping of one request; the names are those of vLLM.
+
+    `temperature == 0` is greedy. Log-probabilities are of the model's own
+    distribution, before penalties, bias and temperature. Sequences are kept as tuples
+    and `logit_bias` as a tuple of (id, bias) pairs sorted by id, so that the object is
+    immutable, hashable and picklable.
+
+    Example:
+      SamplingParams(max_tokens=64, temperature=0.8, top_p=0.95, stop="\\n\\n", seed=1)
+
+    Raises:
+      ValueError: lists every value that breaks a rule, with the rule and the remedy.
+    """
+
+    max_tokens: int = 16
+    # the first `min_tokens` tokens are no EOS and no stop token, even with ignore_eos,
+    # and complete no stop string
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0  # 0 and -1: all tokens
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # of tokens in prompt or output (CTRL, 2019)
+    presence_penalty: float = 0.0  # of tokens in the output
+    frequency_penalty: float = 0.0  # of tokens in the output, per occurrence
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = None
+    seed: int | None = None  # None: from the engine's seed and the request id
+    stop: Sequence[str] = ()  # one string may be given as it is
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None  # alternatives per output token; 0: the chosen only
+    prompt_logprobs: int | None = None  # the same for prompt tokens
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        for name, normalise in _NORMALISERS.items():
+            value = getattr(self, name)
+            try:
+                object.__setattr__(self, name, normalise(value))
+            except (TypeError, ValueError, OverflowError) as error:
+                problems.append(f"{name}={value!r} {error}")
+        if not problems and self.min_tokens > self.max_tokens:
+            problems.append(
+                f"min_tokens={self.min_tokens} exceeds max_tokens={self.max_tokens}; "
+                "raise max_tokens or lower min_tokens"
+            )
+        if problems:
+            raise ValueError(f"SamplingParams: {'; '.join(problems)}.")
+
+
+def check_token_ids(sampling: SamplingParams, vocab_size: int) -> str | None:
+    """A sentence about token ids that the model lacks, or None.
+
+    Args:
+      vocab_size: V of the model's logits.
+    """
+    named = {
+        "stop_token_ids": sampling.stop_token_ids,
+        "logit_bias": dict(sampling.logit_bias or ()),
+    }
+    problems = [
+        f"{name} names token ids {unknown}"
+        for name, ids in named.items()
+        if (unknown := [token_id for token_id in ids if token_id >= vocab_size])
+    ]
+    if not problems:
+        return None
+    return (
+        f"{' and '.join(problems)}, but the model's ids are 0..{vocab_size - 1}; "
+        "remove them or use this model's own tokenizer."
+    )
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError("is a bool; give an integer")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError("is no integer; give one") from None
+
+
+def _flag(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    raise TypeError("is no bool; give True or False")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool | str | bytes):
+        raise TypeError(f"is a {type(value).__name__}; give a number")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError("is no number; give one") from None
+    if not math.isfinite(number):
+        raise ValueError("is not finite; give a finite number")
+    return number
+
+
+def _integer_in(lowest: int, highest: int | None, remedy: str) -> Callable[[Any], int]:
+    def normalise(value: Any) -> int:
+        number = _integer(value)
+        if number < lowest or (highest is not None and number > highest):
+            limit = f">= {lowest}" if highest is None else f"in {lowest}..{highest}"
+            raise ValueError(f"must be {limit}; {remedy}")
+        return number
+
+    return normalise
+
+
+def _number_where(
+    holds: Callable[[float], bool], rule: str, remedy: str
+) -> Callable[[Any], float]:
+    def normalise(value: Any) -> float:
+        number = _number(value)
+        if not holds(number):
+            raise ValueError(f"must be {rule}; {remedy}")
+        return number
+
+    return normalise
+
+
+def _optional(normalise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else normalise(value)
+
+
+def _stop_strings(value: Any) -> tuple[str, ...]:
+    strings = (value,) if isinstance(value, str) else tuple(value or ())
+    if not all(isinstance(string, str) for string in strings):
+        raise TypeError("holds something that is no string; give strings")
+    if "" in strings:
+        raise ValueError("holds an empty string, which any text contains; remove it")
+    return strings
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:
+    if isinstance(value, str | bytes):
+        raise TypeError("is text; give token ids, or use `stop` for text")
+    ids = tuple(_integer(token_id) for token_id in (() if value is None else value))
+    if any(token_id < 0 for token_id in ids):
+        raise ValueError("holds a negative id; token ids start at 0")
+    return ids
+
+
+def _bias_pairs(value: Any) -> tuple[tuple[int, float], ...]:
+    pairs = value.items() if isinstance(value, Mapping) else value
+    biases = {_integer(token_id): _number(bias) for token_id, bias in pairs}
+    if any(token_id < 0 for token_id in biases):
+        raise ValueError("holds a negative id; token ids start at 0")
+    return tuple(sorted(biases.items()))
+
+
+_PENALTY = _number_where(
+    lambda x: abs(x) <= MAX_PENALTY, f"in [-{MAX_PENALTY}, {MAX_PENALTY}]", "0 is off"
+)
+_ALTERNATIVES = _optional(_integer_in(0, MAX_LOGPROBS, "None is off, 0 the chosen only"))
+
+_NORMALISERS: Mapping[str, Callable[[Any], Any]] = {
+    "max_tokens": _integer_in(1, None, "ask for at least one token"),
+    "min_tokens": _integer_in(0, None, "0 is off"),
+    "temperature": _number_where(lambda x: x >= 0, ">= 0", "0 is greedy"),
+    "top_k": _integer_in(-1, None, "0 or -1 is off"),
+    "top_p": _number_where(lambda x: 0 < x <= 1, "in (0, 1]", "1 is off"),
+    "min_p": _number_where(lambda x: 0 <= x <= 1, "in [0, 1]", "0 is off"),
+    "repetition_penalty": _number_where(lambda x: x > 0, "> 0", "1 is off"),
+    "presence_penalty": _PENALTY,
+    "frequency_penalty": _PENALTY,
+    "logit_bias": _optional(_bias_pairs),
+    "seed": _optional(_integer_in(0, MAX_SEED, "None takes the engine's")),
+    "stop": _stop_strings,
+    "stop_token_ids": _token_ids,
+    "ignore_eos": _flag,
+    "logprobs": _ALTERNATIVES,
+    "prompt_logprobs": _ALTERNATIVES,
+    "include_stop_str_in_output": _flag,
+    "skip_special_tokens": _flag,
+}

@@ -1,0 +1,110 @@
+"""What the host knows of every running sequence, as arrays with one row for each."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int32
+
+from paxkv.block_pool import NULL_BLOCK
+
+
+class SequenceTables:
+    """Persistent arrays that the scheduler writes and an executor packs from.
+
+    Of the sequence in a row, tokens [0, num_tokens) are known (prompt + output) and K/V
+    of [0, num_computed) is in the cache. Per cache group, its positions live in blocks
+    `block_tables[group][row, :num_blocks[group][row]]`; entries past that point to the
+    null block. Rows that nobody owns are zero.
+    """
+
+    tokens: Int32[np.ndarray, "rows capacity"]
+    num_prompt_tokens: Int32[np.ndarray, "rows"]
+    num_tokens: Int32[np.ndarray, "rows"]
+    num_computed: Int32[np.ndarray, "rows"]
+    block_tables: tuple[Int32[np.ndarray, "rows _"], ...]
+    num_blocks: tuple[Int32[np.ndarray, "rows"], ...]
+
+    def __init__(
+        self, max_num_seqs: int, max_context: int, blocks_per_sequence: tuple[int, ...]
+    ):
+        """All rows are free. `blocks_per_sequence` is the table's width per cache group."""
+        rows = max_num_seqs
+        # One spare column, so that the token after any position can be read.
+        self.tokens = np.zeros((rows, max_context + 1), np.int32)
+        self.num_prompt_tokens = np.zeros(rows, np.int32)
+        self.num_tokens = np.zeros(rows, np.int32)
+        self.num_computed = np.zeros(rows, np.int32)
+        self.block_tables = tuple(
+            np.full((rows, width), NULL_BLOCK, np.int32) for width in blocks_per_sequence
+        )
+        self.num_blocks = tuple(np.zeros(rows, np.int32) for _ in blocks_per_sequence)
+        self._free_rows = list(range(rows - 1, -1, -1))
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.num_tokens)
+
+    @property
+    def num_free_rows(self) -> int:
+        return len(self._free_rows)
+
+    @property
+    def table_bytes(self) -> int:
+        """Host bytes of the block tables: what paging keeps beside the tokens."""
+        return sum(array.nbytes for array in (*self.block_tables, *self.num_blocks))
+
+    def acquire(self) -> int:
+        """Takes a free row, all zero.
+
+        Raises:
+          ValueError: all rows are taken.
+        """
+        if not self._free_rows:
+            raise ValueError(
+                f"all {self.num_rows} rows are taken; release one, or raise max_num_seqs."
+            )
+        return self._free_rows.pop()
+
+    def write_known(
+        self, row: int, prompt_ids: Sequence[int], output_ids: Sequence[int]
+    ) -> None:
+        """Writes a sequence's known tokens into its row; none of them is computed yet."""
+        num_prompt, num_known = len(prompt_ids), len(prompt_ids) + len(output_ids)
+        self.tokens[row, :num_prompt] = prompt_ids
+        self.tokens[row, num_prompt:num_known] = output_ids
+        self.num_prompt_tokens[row] = num_prompt
+        self.num_tokens[row] = num_known
+
+    def append(self, group: int, row: int, blocks: Sequence[int]) -> None:
+        """Adds blocks to the end of a row's table; the entries before stay as they are."""
+        first = int(self.num_blocks[group][row])
+        end = first + len(blocks)
+        width = self.block_tables[group].shape[1]
+        assert end <= width, f"{end} blocks in a table of {width}: beyond the context"
+        self.block_tables[group][row, first:end] = blocks
+        self.num_blocks[group][row] = end
+
+    def blocks(self, group: int, row: int) -> list[int]:
+        """The blocks of a row in the order of its positions."""
+        count = int(self.num_blocks[group][row])
+        return self.block_tables[group][row, :count].tolist()
+
+    def clear_blocks(self, group: int, row: int) -> None:
+        """Empties a row's table; its blocks are the caller's to free."""
+        self.block_tables[group][row, : self.num_blocks[group][row]] = NULL_BLOCK
+        self.num_blocks[group][row] = 0
+
+    def release(self, row: int) -> None:
+        """Gives a row back, zeroed. Its blocks must have been freed before.
+
+        Raises:
+          ValueError: the row is free already.
+        """
+        if row in self._free_rows:
+            raise ValueError(f"{row=} has no owner (released twice?).")
+        assert all(counts[row] == 0 for counts in self.num_blocks), "blocks would leak"
+        self.tokens[row, : self.num_tokens[row]] = 0
+        self.num_prompt_tokens[row] = 0
+        self.num_tokens[row] = 0
+        self.num_computed[row] = 0
+        self._free_rows.append(row)

@@ -1,0 +1,197 @@
+"""Host values that travel between caller, scheduler and executor. No jax here."""
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paxkv.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from paxkv.sequence_tables import SequenceTables
+from paxkv.sequence_tables import SequenceTables
+
+
+class FinishReason(enum.Enum):
+    """Why a request ended; the value is the sentence its user reads."""
+
+    STOP_TOKEN = "The model produced a stop token."
+    STOP_STRING = "The text reached a stop string."
+    LENGTH = "max_tokens were generated."
+    ABORTED = "The caller cancelled the request."
+    REJECTED_EMPTY = "The prompt is empty."
+    REJECTED_BAD_TOKEN = "The prompt or the sampling parameters name a token id the model lacks."
+    REJECTED_TOO_LONG = "The request is longer than the model's context."
+    REJECTED_NEVER_FITS = "The request can never fit into the KV pool."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """A `FinishReason` and the same in words, with the request's own numbers."""
+
+    reason: FinishReason
+    message: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Request:
+    """A request and its progress. Tokens are prompt + output; how many of them are
+    computed is in `SequenceTables`. Mutable; only the scheduler writes it."""
+
+    request_id: int
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    arrival_s: float
+    order: int = 0  # of adding: smaller is older
+    output_ids: list[int] = field(default_factory=list)
+    num_prompt_logprobs: int = 0  # prompt positions whose log-probabilities were told
+    num_preemptions: int = 0
+    num_recomputed_tokens: int = 0
+    first_scheduled_s: float | None = None
+    token_times_s: list[float] = field(default_factory=list)  # one per output token
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def expected_tokens(self) -> int:
+        """Prompt + max_tokens: exact with ignore_eos, an upper bound without."""
+        return len(self.prompt_ids) + self.sampling.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPartition:
+    """Positions of the N - 1 usable blocks of a group, each in exactly one class."""
+
+    token_states: int  # K/V computed (after this step), owned by running sequences
+    tail: int  # rest of a sequence's last block
+    reserved: int  # held, not yet computed, will be used
+    internal: int  # held, never to be used
+    rounding: int  # owned by a buddy region, in no table
+    cached: int  # unreferenced, reusable by a prefix hit
+    free: int
+    # free positions that cannot serve the head of the queue: no run is long enough
+    unusable_free: int
+
+    @property
+    def total(self) -> int:
+        return (
+            self.token_states
+            + self.tail
+            + self.reserved
+            + self.internal
+            + self.rounding
+            + self.cached
+            + self.free
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowStart:
+    """A row of the tables now belongs to this request: load its sampling settings."""
+
+    row: int
+    request_id: int
+    num_prompt_tokens: int
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One step: slice i computes tokens [starts[i], starts[i] + lengths[i]) of the
+    sequence in table row rows[i]. Length 1 is a decode or a one-token chunk.
+
+    Arrays are int32 [n] unless said; `tables` is the live host array set that the
+    executor packs from (it must not change before `run` returns).
+    """
+
+    step: int
+    now_s: float
+    rows: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    samples: np.ndarray  # bool [n]: the slice ends at the last known token
+    requests: tuple[Request, ...]  # of each slice; for commit, executors do not read it
+    started: tuple[RowStart, ...]
+    tables: SequenceTables
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    num_running: int
+    num_waiting: int
+    num_preempted: int
+    partitions: tuple[PoolPartition, ...]  # per cache group, as of the end of the step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprobs:
+    """Log-probabilities at one position: of the chosen token and of the top n."""
+
+    token_id: int
+    logprob: float
+    rank: int  # 1: the most likely
+    top_ids: tuple[int, ...]
+    top_logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What an executor returns for a plan of n slices."""
+
+    tokens: np.ndarray  # int32 [n]; meaningless where the slice does not sample
+    duration_s: float  # pack, transfer, run and fetch; virtual when simulated
+    logprobs: tuple[TokenLogprobs | None, ...] = ()  # per slice; () if nobody asked
+    # per slice: of prompt tokens [start + 1, start + length], as far as they are prompt
+    prompt_logprobs: tuple[tuple[TokenLogprobs, ...] | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMetrics:
+    """Times (s, of the engine's clock) and counts of a request that ended."""
+
+    request_id: int
+    arrival_s: float
+    first_scheduled_s: float | None
+    token_times_s: tuple[float, ...]
+    finish_s: float
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_preemptions: int
+    num_recomputed_tokens: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMetrics:
+    """One step: counts, times and the state of every position of the pool."""
+
+    step: int
+    now_s: float  # when planning began
+    duration_s: float  # the executor's
+    host_s: float  # planning and committing
+    num_prefill_tokens: int
+    num_decode_tokens: int
+    num_running: int
+    num_waiting: int
+    num_preempted: int
+    partitions: tuple[PoolPartition, ...]
+    table_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUpdate:
+    """News of one request after a step."""
+
+    request_id: int
+    new_token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of this step's chunk
+    finish: Finish | None = None
+    metrics: RequestMetrics | None = None  # with `finish`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    updates: tuple[RequestUpdate, ...]
+    metrics: StepMetrics | None  # None: there was nothing to run

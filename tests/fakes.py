@@ -1,0 +1,155 @@
+"""Stand-ins for what is slow or has a mind of its own: executor, clock, requests."""
+
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+
+from paxkv.allocators import make_allocator
+from paxkv.block_pool import NULL_BLOCK
+from paxkv.config import CacheConfig, SchedulerConfig
+from paxkv.engine import Engine
+from paxkv.sampling_params import SamplingParams
+from paxkv.scheduler import Scheduler
+from paxkv.sequence_tables import SequenceTables
+from paxkv.types import Plan, Request, StepResult
+
+VOCAB_SIZE = 251
+UNWRITTEN = -1
+
+
+class FakeClock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self, now_s: float = 0.0):
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, duration_s: float) -> None:
+        self.now_s += duration_s
+
+
+def fake_token(known_tokens: np.ndarray, vocab_size: int = VOCAB_SIZE) -> int:
+    """The token that a `FakeExecutor` lets follow: a hash of all tokens so far."""
+    return zlib.crc32(known_tokens.astype(np.int32).tobytes()) % vocab_size
+
+
+def fake_completion(prompt_ids: tuple[int, ...], num_tokens: int) -> tuple[int, ...]:
+    """What a `FakeExecutor` generates for a prompt if no stop token ends it."""
+    known = list(prompt_ids)
+    for _ in range(num_tokens):
+        known.append(fake_token(np.asarray(known)))
+    return tuple(known[len(prompt_ids) :])
+
+
+class FakeExecutor:
+    """A model that reads its context back from a pool, where a token is its own K/V.
+
+    Sampled tokens depend on all that is read through the block tables, so a wrong
+    table, a block with two writers or a K/V that was never computed shows in the output.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        clock: FakeClock | None = None,
+        duration_s: float = 1.0,
+        token_of: Callable[[np.ndarray], int] = fake_token,
+    ):
+        self.pool = np.full((num_blocks, block_size), UNWRITTEN, np.int32)
+        self.clock = clock
+        self.duration_s = duration_s
+        self.token_of = token_of
+        self.num_runs = 0
+
+    def run(self, plan: Plan) -> StepResult:
+        self.num_runs += 1
+        (table,) = plan.tables.block_tables
+        tokens = np.full(len(plan.rows), UNWRITTEN, np.int32)
+        slices = zip(plan.rows, plan.starts, plan.lengths, strict=True)
+        for row, start, length in slices:
+            self._write(table[row], plan.tables.tokens[row], start, start + length)
+        for index in np.flatnonzero(plan.samples):
+            end = plan.starts[index] + plan.lengths[index]
+            tokens[index] = self.token_of(self._read(table[plan.rows[index]], end))
+        if self.clock is not None:
+            self.clock.advance(self.duration_s)
+        return StepResult(tokens=tokens, duration_s=self.duration_s)
+
+    def _write(self, table: np.ndarray, tokens: np.ndarray, start: int, end: int) -> None:
+        positions = np.arange(start, end)
+        blocks = table[positions // self.pool.shape[1]]
+        assert (blocks != NULL_BLOCK).all(), "a slice has no block to write to"
+        self.pool[blocks, positions % self.pool.shape[1]] = tokens[start:end]
+
+    def _read(self, table: np.ndarray, end: int) -> np.ndarray:
+        num_blocks = -(-end // self.pool.shape[1])
+        context = self.pool[table[:num_blocks]].reshape(-1)[:end]
+        assert (context != UNWRITTEN).all(), "K/V is read that nobody wrote"
+        return context
+
+
+def make_request(
+    prompt: int | tuple[int, ...],
+    max_tokens: int = 8,
+    *,
+    request_id: int = 0,
+    arrival_s: float = 0.0,
+    **sampling,
+) -> Request:
+    """A request; a prompt given as a number has that many tokens."""
+    prompt_ids = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else prompt
+    return Request(
+        request_id=request_id,
+        prompt_ids=prompt_ids,
+        sampling=SamplingParams(max_tokens=max_tokens, **{"ignore_eos": True, **sampling}),
+        arrival_s=arrival_s,
+    )
+
+
+def make_scheduler(
+    *,
+    allocator: str = "paged",
+    block_size: int = 4,
+    num_blocks: int = 17,
+    max_context: int = 64,
+    vocab_size: int = VOCAB_SIZE,
+    eos_token_ids: tuple[int, ...] = (0,),
+    shuffle_seed: int | None = None,
+    check_invariants: bool = True,
+    **limits,
+) -> Scheduler:
+    """A scheduler with its own pool; `limits` are of `SchedulerConfig`."""
+    config = SchedulerConfig(**limits)
+    tables = SequenceTables(
+        max_num_seqs=config.max_num_seqs,
+        max_context=max_context,
+        blocks_per_sequence=(-(-max_context // block_size),),
+    )
+    cache = CacheConfig(
+        block_size=block_size, allocator=allocator, shuffle_seed=shuffle_seed
+    )
+    return Scheduler(
+        config,
+        make_allocator(
+            cache, num_blocks=num_blocks, tables=tables, max_context=max_context
+        ),
+        tables,
+        max_context=max_context,
+        vocab_size=vocab_size,
+        eos_token_ids=eos_token_ids,
+        check_invariants=check_invariants,
+    )
+
+
+def make_engine(clock: FakeClock | None = None, **settings) -> Engine:
+    """An engine around `make_scheduler(**settings)` and a `FakeExecutor`."""
+    scheduler = make_scheduler(**settings)
+    clock = clock or FakeClock()
+    allocator = scheduler.allocator
+    executor = FakeExecutor(allocator.num_blocks, allocator.block_size, clock=clock)
+    return Engine(scheduler, executor, clock)

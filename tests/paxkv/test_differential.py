@@ -1,0 +1,133 @@
+"""Same tokens always: every way to serve a workload against dense attention.
+
+Each axis alone against the base case, then 200 seeded random combinations, or the full
+product with `--full` (pytest tests/paxkv/test_differential.py --full).
+"""
+
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paxkv.sampling_params import SamplingParams
+from tests.harness import (
+    BASE,
+    SMALLEST_GAP,
+    Case,
+    Work,
+    serve,
+    smallest_gap,
+)
+from tests.tiny_model import tiny_decoder
+
+BLOCK_SIZES = (1, 2, 3, 8, 16, 64, 256)
+ALLOCATORS = ("paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle")
+CHUNKS = (1, 2, 3, 7, 16, 33, 64)
+PREEMPT_EVERY = (0, 1, 2, 3, 7)
+NUM_RANDOM_CASES = 200
+ENGINE_SEED = 0
+
+
+@functools.cache
+def workload() -> tuple[Work, ...]:
+    """Lengths around block borders; greedy and seeded requests side by side."""
+    rng = np.random.default_rng(5)
+    work = []
+    for index, (prompt_len, max_tokens) in enumerate(
+        [(1, 9), (15, 8), (16, 8), (17, 5), (33, 12), (64, 6), (90, 10), (5, 40)]
+    ):
+        sampling = SamplingParams(
+            max_tokens=max_tokens,
+            temperature=0.0 if index % 2 == 0 else 0.8,
+            seed=None if index in (3, 7) else 1000 + index,
+            ignore_eos=True,
+        )
+        prompt = rng.integers(0, 60, prompt_len).tolist()
+        work.append(Work(prompt_ids=tuple(prompt), sampling=sampling))
+    return tuple(work)
+
+
+@functools.cache
+def base_tokens() -> dict[int, tuple[int, ...]]:
+    return serve(BASE, workload())
+
+
+def test_base_equals_dense_attention_and_gaps_are_wide():
+    """One dense pass over the finished sequence judges every token of it."""
+    tokens = base_tokens()
+    for index, work in enumerate(workload()):
+        gap = smallest_gap(
+            tiny_decoder(), work, tokens[index], request_id=index, seed=ENGINE_SEED
+        )
+        print(f"request {index}: smallest top-2 gap {gap:.4f}")
+        assert gap > SMALLEST_GAP
+
+
+def alone() -> list[Case]:
+    """Every value of every axis, the others as in the base case."""
+    cases = [replace(BASE, block_size=b) for b in BLOCK_SIZES]
+    cases += [replace(BASE, allocator=a) for a in ALLOCATORS]
+    cases += [replace(BASE, chunk=c) for c in CHUNKS]
+    cases += [replace(BASE, preempt_every=k) for k in PREEMPT_EVERY]
+    cases += [replace(BASE, max_num_seqs=n) for n in (1, 2, 3, 5)]
+    cases += [replace(BASE, shuffle_seed=s) for s in (1, 2)]
+    cases += [replace(BASE, order_seed=s) for s in (1, 2, 3)]
+    cases += [replace(BASE, poison=True), replace(BASE, victim="fewest_outputs")]
+    cases += [replace(BASE, pool_tokens=112), replace(BASE, implementation="reference")]
+    return cases
+
+
+def combined(count: int) -> list[Case]:
+    rng = np.random.default_rng(11)
+
+    def one_of(values):
+        return values[int(rng.integers(len(values)))]
+
+    return [
+        Case(
+            block_size=one_of(BLOCK_SIZES),
+            allocator=one_of(ALLOCATORS),
+            chunk=one_of(CHUNKS),
+            max_num_seqs=one_of((1, 3, 5, 8)),
+            preempt_every=one_of(PREEMPT_EVERY),
+            victim=one_of(("newest", "fewest_outputs")),
+            shuffle_seed=one_of((None, 1, 2)),
+            order_seed=one_of((None, 1, 2, 3)),
+            poison=bool(rng.integers(2)),
+            aborts={int(rng.integers(30)): int(rng.integers(8))},
+        )
+        for _ in range(count)
+    ]
+
+
+def assert_same_tokens(case: Case) -> None:
+    got, expected = serve(case, workload()), base_tokens()
+    for index, tokens in got.items():
+        assert tokens == expected[index], (case, index)
+
+
+@pytest.mark.parametrize("case", alone(), ids=str)
+def test_each_axis_alone(case):
+    assert_same_tokens(case)
+
+
+def test_random_combinations():
+    for case in combined(NUM_RANDOM_CASES):
+        assert_same_tokens(case)
+
+
+def test_cancellation_at_every_step():
+    for step, index in itertools.product(range(0, 24), (0, 6)):
+        assert_same_tokens(replace(BASE, aborts={step: index}))
+
+
+def test_full_product(request):
+    if not request.config.getoption("--full"):
+        pytest.skip("the full product runs with --full (hours)")
+    for values in itertools.product(
+        BLOCK_SIZES, ALLOCATORS, CHUNKS, PREEMPT_EVERY, (1, 3, 8), (False, True)
+    ):
+        names = "block_size allocator chunk preempt_every max_num_seqs poison".split()
+        assert_same_tokens(replace(BASE, **dict(zip(names, values, strict=True))))
