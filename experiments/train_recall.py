@@ -7,15 +7,15 @@ the same data: a batch depends on the seed and the step only. The record of the 
 weights (command, seed, time, accuracy) is `training.json` beside them.
 """
 
-import dataclasses
 import json
-import math
 import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from absl import app, flags
 from tqdm import tqdm
 
 from paxkv import recall, training
+from paxkv.models.checkpoint import save_checkpoint
 from paxkv.models.config import ModelConfig, RopeConfig
 
 OUT = flags.DEFINE_string("out", None, "Folder of the finished model.", required=True)
@@ -31,21 +32,21 @@ WORK_DIR = flags.DEFINE_string("work_dir", None, "Checkpoints and log.", require
 SEED = flags.DEFINE_integer("seed", 0, "Of weights and data.")
 STAGES = flags.DEFINE_list(
     "stages",
-    ["64:900", "128:400", "256:400", "512:300", "1024:300"],
+    ["64:300", "128:150", "256:150", "512:150", "1024:150"],
     "Longest prompt in tokens and number of steps, of each stage in turn.",
 )
 BATCH_TOKENS = flags.DEFINE_integer("batch_tokens", 3840, "Per step.")
-LEARNING_RATE = flags.DEFINE_float("learning_rate", 0.02, "Of Muon; Adam has a tenth.")
+LEARNING_RATE = flags.DEFINE_float("learning_rate", 0.03, "Of Muon; Adam has a quarter.")
 SAVE_EVERY = flags.DEFINE_integer("save_every", 100, "Steps between checkpoints.")
 MAX_STEPS = flags.DEFINE_integer("max_steps", -1, "Stop early, as if killed; -1: never.")
-NUM_EVAL = flags.DEFINE_integer("num_eval", 64, "Held-out prompts per length.")
+NUM_EVAL = flags.DEFINE_integer("num_eval", 16, "Held-out batches per length.")
 NUM_LAYERS = flags.DEFINE_integer("num_layers", 4, "Of the decoder.")
 HIDDEN_SIZE = flags.DEFINE_integer("hidden_size", 128, "Of the decoder.")
 
-MAX_CONTEXT = 2048  # tokens
-MAX_POSITION = 1280  # a prompt of 1,024 tokens and the longest answer to it
+MAX_CONTEXT = 1280  # a prompt of 1,024 tokens and the longest answer to it
 EVAL_STEP = 10**9  # takes the place of the step in the seed of held-out prompts
 HEAD_DIM = 32
+LOG_EVERY = 50  # steps
 
 
 def model_config() -> ModelConfig:
@@ -59,7 +60,7 @@ def model_config() -> ModelConfig:
         num_kv_heads=2,
         head_dim=HEAD_DIM,
         max_context=MAX_CONTEXT,
-        rope=RopeConfig(theta=500_000.0),
+        rope=RopeConfig(theta=1e7),
         layer_windows=(0,) * NUM_LAYERS.value,
         attention_scale=HEAD_DIM**-0.5,
         eos_token_ids=(recall.STOP_ID,),
@@ -80,16 +81,112 @@ def prompt_lens() -> list[int]:
 def draw(step: int, length: int) -> recall.RecallBatch:
     rng = np.random.default_rng((SEED.value, step, length))
     batch = max(1, BATCH_TOKENS.value // (length + length // 4))
-    return recall.make_batch(rng, length, batch, MAX_POSITION)
+    return recall.make_batch(rng, length, batch, MAX_CONTEXT)
 
 
-def evaluate(predict, decoder_params) -> dict[str, dict[str, float]]:
-    """Share of keys answered right, per length; a few prompts are also generated."""
-    report = {}
-    for length in sorted({int(stage.split(":")[0]) for stage in STAGES.value}):
-        rng = np.random.default_rng((SEED.value, EVAL_STEP, length))
-        right = asked = generated_right = generated = 0
-        while asked == 0 or right + asked < 0 or generated < 0:
-            pass
-        report[str(length)] = {}
-    return report
+def held_out(length: int, index: int) -> recall.RecallBatch:
+    rng = np.random.default_rng((SEED.value, EVAL_STEP, length, index))
+    batch = max(1, BATCH_TOKENS.value // (length + length // 4))
+    return recall.make_batch(rng, length, batch, max_position=length + length // 4)
+
+
+def evaluate(predict: Callable, params: Any, length: int) -> dict[str, Any]:
+    """Shares of right values and right stop bytes, and of values in generated answers."""
+    right = stopped = num_values = num_rows = 0
+    for index in range(NUM_EVAL.value):
+        batch = held_out(length, index)
+        good = np.asarray(predict(params, batch.tokens, batch.positions)) == batch.targets
+        for row, count in enumerate(batch.num_queries):
+            answer = good[row][batch.is_answer[row]]
+            right += int(answer[:-1].reshape(count, recall.VALUE_LEN).all(axis=1).sum())
+            stopped += int(answer[-1])
+        num_values += int(batch.num_queries.sum())
+        num_rows += len(batch.num_queries)
+    rng = np.random.default_rng((SEED.value, EVAL_STEP, length))
+    prompts = [recall.fill_prompt(rng, length, size)[0] for size in (2, 16, 64)]
+    generated = [generate(predict, params, prompt) for prompt in prompts]
+    return {
+        "right": right / num_values,
+        "stopped": stopped / num_rows,
+        "num_values": num_values,
+        "num_prompts": num_rows,
+        "generated_right": generated,
+    }
+
+
+def generate(predict: Callable, params: Any, prompt: recall.RecallPrompt) -> float:
+    """Share of right values when the model reads its own greedy output."""
+    size = len(prompt.prompt_ids) + len(prompt.answer_ids)
+    size = -(-size // 128) * 128  # few shapes, few compilations
+    tokens = np.zeros((1, size), np.int32)
+    positions = np.arange(size, dtype=np.int32)[None]
+    at = len(prompt.prompt_ids)
+    tokens[0, :at] = prompt.prompt_ids
+    for index in range(at, at + len(prompt.answer_ids)):
+        tokens[0, index] = predict(params, tokens, positions)[0, index - 1]
+    output = tokens[0, at : at + len(prompt.answer_ids)].tolist()
+    right, answered = recall.score(prompt, output)
+    return right / answered
+
+
+def main(_: list[str]) -> None:
+    lens = prompt_lens()
+    optimizer = training.make_optimizer(LEARNING_RATE.value, len(lens))
+    graph, params = training.init_params(model_config(), SEED.value)
+    train_step = training.make_step(graph, optimizer)
+
+    work_dir = Path(WORK_DIR.value).absolute()
+    work_dir.mkdir(parents=True, exist_ok=True)
+    state = {"params": params, "opt_state": optimizer.init(params), "step": np.int32(0)}
+    state |= {"seconds": np.float64(0), "starts": np.int32(0)}
+    options = ocp.CheckpointManagerOptions(max_to_keep=2)
+    manager = ocp.CheckpointManager(work_dir / "checkpoints", options=options)
+    if (latest := manager.latest_step()) is not None:
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+        state = manager.restore(latest, args=ocp.args.StandardRestore(abstract))
+    params, opt_state, start = state["params"], state["opt_state"], int(state["step"])
+    stop = len(lens) if MAX_STEPS.value < 0 else min(MAX_STEPS.value, len(lens))
+    starts = int(state["starts"]) + (start < stop)
+    began = time.monotonic() - float(state["seconds"])
+    bar = tqdm(range(start, stop), initial=start, total=len(lens), mininterval=5)
+    for step in bar:
+        batch = training.arrays(draw(step, lens[step]))
+        params, opt_state, loss = train_step(params, opt_state, batch)
+        done = step + 1
+        if done % LOG_EVERY == 0 or done == stop:
+            row = jax.tree.map(lambda x: np.asarray(x, np.float64).round(4).tolist(), loss)
+            row |= {"step": done, "length": lens[step], "seconds": time.monotonic() - began}
+            with open(work_dir / "log.jsonl", "a") as log:
+                log.write(json.dumps(row) + "\n")
+            bar.set_postfix(length=lens[step], loss=row["answer"])
+        if done % SAVE_EVERY.value == 0 or done == stop:
+            state = {"params": params, "opt_state": opt_state, "step": np.int32(done)}
+            state |= {"seconds": np.float64(time.monotonic() - began)}
+            state |= {"starts": np.int32(starts)}
+            manager.save(done, args=ocp.args.StandardSave(state))
+    manager.close()  # waits for the last save
+    if stop < len(lens):
+        return
+
+    record = {
+        "command": shlex.join(["python", "-m", "experiments.train_recall", *sys.argv[1:]]),
+        "seed": SEED.value,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "starts": starts,
+        "cores": os.cpu_count(),
+        "versions": {name: version(name) for name in ("jax", "flax", "optax")},
+        "steps": len(lens),
+        "parameters": sum(x.size for x in jax.tree.leaves(params)),
+    }
+    predict = training.make_predict(graph)
+    record["accuracy"] = {n: evaluate(predict, params, n) for n in sorted(set(lens))}
+    tokenizer = work_dir / "tokenizer.json"
+    training.byte_tokenizer().save(os.fspath(tokenizer))
+    out = Path(OUT.value)
+    save_checkpoint(out, training.rebuild(graph, params), tokenizer=tokenizer)
+    (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(json.dumps(record, indent=2))
+
+
+if __name__ == "__main__":
+    app.run(main)

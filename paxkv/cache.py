@@ -1,6 +1,6 @@
 """The device pools: one `KVBlocks` per group of layers, allocated once (DESIGN §4)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 from absl import logging
@@ -33,6 +33,17 @@ class CachePlan:
     @property
     def nbytes(self) -> int:
         return self.bytes_per_token * self.block_size * self.num_blocks
+
+    def allocate(self) -> tuple[KVBlocks, ...]:
+        """The zero-filled pools, one per group."""
+        pool = make_cache(
+            self.layout,
+            num_layers=self.num_layers,
+            num_blocks=self.num_blocks,
+            block_size=self.block_size,
+            dtype=self.dtype,
+        )
+        return (pool,)
 
 
 def plan_cache(
@@ -73,14 +84,14 @@ def plan_cache(
             f"{fit} blocks of {bytes_per_block:,} bytes; need ≥ 2 (one is the null "
             "block). Raise the fraction, or lower block_size."
         )
-    num_blocks = min(fit, useful)
+    plan = replace(plan, num_blocks=min(fit, useful))
     logging.info(
         "pool: %s blocks of %d tokens (%s bytes each, %.1f MB in all); %s fit into "
         "%.0f %% of %.1f GB free, %s would serve %d sequences of %d tokens",
-        f"{num_blocks:,}",
+        f"{plan.num_blocks:,}",
         cache.block_size,
         f"{bytes_per_block:,}",
-        num_blocks * bytes_per_block / 1e6,
+        plan.nbytes / 1e6,
         f"{fit:,}",
         100 * cache.memory_fraction,
         free_bytes / 1e9,
@@ -88,23 +99,4 @@ def plan_cache(
         max_num_seqs,
         max_context,
     )
-    return CachePlan(
-        layout=layout,
-        num_layers=model.num_layers,
-        num_blocks=num_blocks,
-        block_size=cache.block_size,
-        dtype=dtype,
-    )
-
-
-def allocate_cache(plan: CachePlan) -> tuple[KVBlocks, ...]:
-    """The zero-filled pools, one per group."""
-    return (
-        make_cache(
-            plan.layout,
-            num_layers=plan.num_layers,
-            num_blocks=plan.num_blocks,
-            block_size=plan.block_size,
-            dtype=plan.dtype,
-        ),
-    )
+    return plan

@@ -9,7 +9,7 @@ from flax import nnx
 from tqdm import tqdm
 
 from paxkv.attention import attention_options
-from paxkv.cache import CachePlan, allocate_cache
+from paxkv.cache import CachePlan
 from paxkv.models.decoder import Decoder
 from paxkv.sampling import SamplingFeatures
 from paxkv.sampling_table import SamplingTable
@@ -35,7 +35,7 @@ class DeviceExecutor:
     ):
         self.graph, self.params = nnx.split(decoder)
         self.cache_plan = cache_plan
-        self.cache = allocate_cache(cache_plan)
+        self.cache = cache_plan.allocate()
         self.sampling = sampling
         self.buckets = buckets
         self.device_name = device_name
@@ -45,12 +45,12 @@ class DeviceExecutor:
             prompt_logprobs=None,
             matmul_precision=matmul_precision,
         )
-        self._programs: set[tuple[StepShape, StepOptions]] = set()
+        self.programs: set[tuple[StepShape, StepOptions, tuple]] = set()
 
     @property
     def num_programs(self) -> int:
         """Compiled programs that this executor's steps have used."""
-        return len(self._programs)
+        return len(self.programs)
 
     def run(self, plan: Plan) -> StepResult:
         """Computes the plan's slices; where one reaches its sequence's end, samples."""
@@ -88,7 +88,8 @@ class DeviceExecutor:
         )
         with_targets = options.prompt_logprobs is not None
         inputs = pack(plan, shape, (self.cache_plan.block_size,), with_targets)
-        self._programs.add((shape, options))
+        widths = tuple(map(np.shape, jax.tree.leaves(sampling)))  # lists have buckets too
+        self.programs.add((shape, options, widths))
         self.cache, output = step(
             self.params,
             self.cache,

@@ -1,9 +1,10 @@
 """The loop: plan, run, commit. Knows neither devices nor models."""
 
+import operator
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, SupportsIndex, runtime_checkable
 
 from paxkv.sampling_params import SamplingParams
 from paxkv.scheduler import Scheduler
@@ -17,6 +18,7 @@ from paxkv.types import (
 )
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Computes plans: on a device, or by a cost model."""
 
@@ -54,7 +56,7 @@ class Engine:
 
     def add(
         self,
-        prompt_ids: Iterable[int],
+        prompt_ids: Iterable[SupportsIndex],
         sampling: SamplingParams,
         request_id: int | None = None,
         arrival_s: float | None = None,
@@ -71,12 +73,13 @@ class Engine:
 
         Raises:
           ValueError: an unfinished request has the same id.
+          TypeError: a token id is no integer.
         """
         if request_id is None:
             request_id = self._next_id
         request = Request(
             request_id=request_id,
-            prompt_ids=tuple(int(token_id) for token_id in prompt_ids),
+            prompt_ids=tuple(operator.index(token_id) for token_id in prompt_ids),
             sampling=sampling,
             arrival_s=self.clock() if arrival_s is None else arrival_s,
         )

@@ -1,6 +1,7 @@
 """`LLM`: text in, text out. The names are those that users of vLLM know."""
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
@@ -91,11 +92,13 @@ class LLM:
         requests and frees their blocks.
 
         Raises:
-          ValueError: neither one `sampling_params` nor one per prompt was given.
+          ValueError: neither one `sampling_params` nor one per prompt was given, or a
+            text is no valid Unicode. Then nothing was started.
         """
         prompts = _as_list(prompts)
         settings = _one_each(sampling_params, len(prompts))
-        ids = [self._add(*pair) for pair in zip(prompts, settings, strict=True)]
+        encoded = [self._encode(prompt) for prompt in prompts]  # all before the first is added
+        ids = [self._add(*triple) for triple in zip(prompts, encoded, settings, strict=True)]
         finished: dict[int, RequestOutput] = {}
         show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
         try:
@@ -113,7 +116,8 @@ class LLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
         """Yields the output so far whenever it grew. Closing the iterator cancels."""
-        request_id = self._add(prompt, sampling_params or SamplingParams())
+        settings = sampling_params or SamplingParams()
+        request_id = self._add(prompt, self._encode(prompt), settings)
         try:
             finished = False
             while not finished:
@@ -143,12 +147,17 @@ class LLM:
         """Cancels a request of a running `stream`; False if it had ended."""
         return self.engine.abort(request_id)
 
-    def _add(self, prompt: Prompt, sampling: SamplingParams) -> int:
-        text = prompt if isinstance(prompt, str) else None
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        request_id = self.engine.add(ids, sampling)
+        return tuple(map(operator.index, ids))
+
+    def _add(
+        self, prompt: Prompt, prompt_ids: tuple[int, ...], sampling: SamplingParams
+    ) -> int:
+        text = prompt if isinstance(prompt, str) else None
+        request_id = self.engine.add(prompt_ids, sampling)
         self._running[request_id] = RequestText(
-            request_id, text, tuple(ids), sampling, self.tokenizer
+            request_id, text, prompt_ids, sampling, self.tokenizer
         )
         return request_id
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paxkv.detokenizer import TextStream
 from paxkv.sampling_params import SamplingParams
-from paxkv.tokenizer import TextStream, Tokenizer
+from paxkv.tokenizer import Tokenizer
 from paxkv.types import (
     Finish,
     FinishReason,

@@ -67,9 +67,7 @@ def prompt_len(num_pairs: int, num_queries: int) -> int:
     return PAIR_LEN * num_pairs + KEY_LEN * num_queries + FRAME_LEN
 
 
-def make_prompt(
-    rng: np.random.Generator, num_pairs: int, num_queries: int
-) -> RecallPrompt:
+def make_prompt(rng: np.random.Generator, num_pairs: int, num_queries: int) -> RecallPrompt:
     """Draws keys, values and queries; `rng` is advanced."""
     if not 1 <= num_queries <= num_pairs <= NUM_KEYS:
         raise ValueError(

@@ -3,12 +3,14 @@
 from collections.abc import Collection
 
 from paxkv.allocators import Allocator
+from paxkv.sampling_params import check_token_ids
 from paxkv.types import (
     Finish,
     FinishReason,
     Plan,
     Request,
     RequestMetrics,
+    RowStart,
     StepResult,
     TokenLogprobs,
 )
@@ -24,7 +26,9 @@ def rejection(
             reason=FinishReason.REJECTED_EMPTY,
             message="The prompt is empty; give at least 1 token.",
         )
-    unknown = _first_unknown_token(request, vocab_size)
+    unknown = _unknown_prompt_token(request, vocab_size) or check_token_ids(
+        request.sampling, vocab_size
+    )
     if unknown is not None:
         return Finish(reason=FinishReason.REJECTED_BAD_TOKEN, message=unknown)
     if num_prompt >= max_context:
@@ -39,20 +43,25 @@ def rejection(
     return None
 
 
-def _first_unknown_token(request: Request, vocab_size: int) -> str | None:
-    named = {
-        "The prompt": request.prompt_ids,
-        "stop_token_ids": request.sampling.stop_token_ids,
-        "logit_bias": tuple(request.sampling.logit_bias or ()),
-    }
-    for where, ids in named.items():
-        if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-            token_id = next(i for i in ids if not 0 <= i < vocab_size)
-            return (
-                f"{where} names token id {token_id}, but the model's ids are "
-                f"[0, {vocab_size:,}); use its own tokenizer."
-            )
-    return None
+def _unknown_prompt_token(request: Request, vocab_size: int) -> str | None:
+    ids = request.prompt_ids
+    if min(ids) >= 0 and max(ids) < vocab_size:
+        return None
+    position = next(i for i, token_id in enumerate(ids) if not 0 <= token_id < vocab_size)
+    return (
+        f"The prompt has token id {ids[position]} at position {position}, but the model's "
+        f"ids are 0..{vocab_size - 1}; use this model's own tokenizer."
+    )
+
+
+def row_start(request: Request, row: int) -> RowStart:
+    """Tells an executor that the request now owns `row`."""
+    return RowStart(
+        row=row,
+        request_id=request.request_id,
+        num_prompt_tokens=len(request.prompt_ids),
+        sampling=request.sampling,
+    )
 
 
 def stop_after(
@@ -74,7 +83,7 @@ def stop_after(
             reason=FinishReason.LENGTH,
             message=f"max_tokens={sampling.max_tokens:,} were generated.",
         )
-    if request.num_tokens >= max_context:
+    if len(request.prompt_ids) + num_outputs >= max_context:
         return Finish(
             reason=FinishReason.LENGTH,
             message=f"The context of {max_context:,} tokens is full: "
@@ -109,20 +118,21 @@ def metrics_of(request: Request, reason: FinishReason, finish_s: float) -> Reque
     )
 
 
-def new_logprobs(result: StepResult, index: int) -> tuple[TokenLogprobs, ...]:
-    """Those of the token that slice `index` sampled, if they were asked for."""
-    entry = result.logprobs[index] if result.logprobs else None
-    return () if entry is None else (entry,)
+def new_logprobs(plan: Plan, result: StepResult) -> list[tuple[TokenLogprobs, ...]]:
+    """Per slice: those of the token that it sampled, if its request asked."""
+    if not result.logprobs:
+        return [()] * len(plan.requests)
+    return [() if entry is None else (entry,) for entry in result.logprobs]
 
 
-def new_prompt_logprobs(
-    plan: Plan, result: StepResult, index: int
-) -> tuple[TokenLogprobs, ...]:
-    """Those of slice `index`, less what was told before a preemption."""
-    entries = result.prompt_logprobs[index] if result.prompt_logprobs else None
-    if not entries:
-        return ()
-    request = plan.requests[index]
-    new = entries[max(request.num_prompt_logprobs - int(plan.starts[index]), 0) :]
-    request.num_prompt_logprobs += len(new)
-    return new
+def new_prompt_logprobs(plan: Plan, result: StepResult) -> list[tuple[TokenLogprobs, ...]]:
+    """Per slice: those of its prompt tokens, less what was told before a preemption."""
+    if not result.prompt_logprobs:
+        return [()] * len(plan.requests)
+    news = []
+    slices = zip(plan.requests, plan.starts.tolist(), result.prompt_logprobs, strict=True)
+    for request, start, entries in slices:
+        new = (entries or ())[max(request.num_prompt_logprobs - start, 0) :]
+        request.num_prompt_logprobs += len(new)
+        news.append(new)
+    return news

@@ -8,7 +8,10 @@ from typing import Any
 
 MAX_LOGPROBS = 20  # most alternatives reported per token
 MAX_SEED = 2**64 - 1
+MAX_NUMBER = 1e30  # far inside float32, in which the device computes
 MAX_PENALTY = 2.0  # of presence and frequency, as in OpenAI's and vLLM's interfaces
+
+Number = float | int  # kept as float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +34,14 @@ class SamplingParams:
     # the first `min_tokens` tokens are no EOS and no stop token, even with ignore_eos,
     # and complete no stop string
     min_tokens: int = 0
-    temperature: float = 1.0
+    temperature: Number = 1.0
     top_k: int = 0  # 0 and -1: all tokens
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0  # of tokens in prompt or output (CTRL, 2019)
-    presence_penalty: float = 0.0  # of tokens in the output
-    frequency_penalty: float = 0.0  # of tokens in the output, per occurrence
-    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = None
+    top_p: Number = 1.0
+    min_p: Number = 0.0
+    repetition_penalty: Number = 1.0  # of tokens in prompt or output (CTRL, 2019)
+    presence_penalty: Number = 0.0  # of tokens in the output
+    frequency_penalty: Number = 0.0  # of tokens in the output, per occurrence
+    logit_bias: Mapping[int, Number] | Sequence[tuple[int, float]] | None = None
     seed: int | None = None  # None: from the engine's seed and the request id
     stop: Sequence[str] = ()  # one string may be given as it is
     stop_token_ids: Sequence[int] = ()
@@ -110,8 +113,8 @@ def _number(value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError("is no number; give one") from None
-    if not math.isfinite(number):
-        raise ValueError("is not finite; give a finite number")
+    if not (math.isfinite(number) and abs(number) <= MAX_NUMBER):
+        raise ValueError(f"must be finite and at most {MAX_NUMBER}; give such a number")
     return number
 
 
@@ -142,8 +145,16 @@ def _optional(normalise: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else normalise(value)
 
 
+def _items(value: Any, what: str) -> tuple[Any, ...]:
+    """The items of an iterable; None has none."""
+    try:
+        return () if value is None else tuple(value)
+    except TypeError:
+        raise TypeError(f"is no sequence; give one of {what}") from None
+
+
 def _stop_strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value or ())
+    strings = (value,) if isinstance(value, str) else _items(value, "strings")
     if not all(isinstance(string, str) for string in strings):
         raise TypeError("holds something that is no string; give strings")
     if "" in strings:
@@ -154,14 +165,14 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
 def _token_ids(value: Any) -> tuple[int, ...]:
     if isinstance(value, str | bytes):
         raise TypeError("is text; give token ids, or use `stop` for text")
-    ids = tuple(_integer(token_id) for token_id in (() if value is None else value))
+    ids = tuple(map(_integer, _items(value, "token ids")))
     if any(token_id < 0 for token_id in ids):
         raise ValueError("holds a negative id; token ids start at 0")
     return ids
 
 
 def _bias_pairs(value: Any) -> tuple[tuple[int, float], ...]:
-    pairs = value.items() if isinstance(value, Mapping) else value
+    pairs = value.items() if isinstance(value, Mapping) else _items(value, "(id, bias)")
     biases = {_integer(token_id): _number(bias) for token_id, bias in pairs}
     if any(token_id < 0 for token_id in biases):
         raise ValueError("holds a negative id; token ids start at 0")

@@ -118,6 +118,35 @@ class SamplingTable:
         has_prompt = plan.starts + 1 < self._values["num_prompt"][plan.rows]
         return _logprob_width(self._prompt_logprobs[plan.rows[has_prompt]])
 
+    def read_sampled(
+        self, plan: Plan, output: SampleOutput
+    ) -> tuple[TokenLogprobs | None, ...]:
+        """Per slice, of the token that it sampled, if its request asked; () if none did."""
+        if not len(output.logprobs):
+            return ()
+        asked = np.where(plan.samples, self._logprobs[plan.rows], NOT_ASKED).tolist()
+        return tuple(
+            None if count == NOT_ASKED else read_logprobs(output, index, count)
+            for index, count in enumerate(asked)
+        )
+
+    def read_prompt(
+        self, plan: Plan, output: SampleOutput | None
+    ) -> tuple[tuple[TokenLogprobs, ...] | None, ...]:
+        """Per slice, of its prompt tokens [start + 1, start + length]; () if none asked."""
+        if output is None:
+            return ()
+        asked = self._prompt_logprobs[plan.rows].tolist()
+        in_prompt = self._values["num_prompt"][plan.rows] - 1 - plan.starts
+        counts = np.clip(in_prompt, 0, plan.lengths).tolist()
+        firsts = (np.cumsum(plan.lengths) - plan.lengths).tolist()  # index in the step
+        return tuple(
+            None
+            if num_top == NOT_ASKED
+            else tuple(read_logprobs(output, first + i, num_top) for i in range(count))
+            for num_top, first, count in zip(asked, firsts, counts, strict=True)
+        )
+
     def _history(
         self, plan: Plan, slices: np.ndarray, num_known: np.ndarray, num_rows: int
     ) -> np.ndarray:
@@ -214,7 +243,9 @@ def _width(count: int) -> int:
     return width
 
 
-def _padded(ragged: list, slices: np.ndarray, num_rows: int, padding: float) -> np.ndarray:
+def _padded(
+    ragged: list, slices: np.ndarray, num_rows: int, padding: int | float
+) -> np.ndarray:
     """Lists of the given slices as one array of `num_rows` rows."""
     dtype = np.int32 if isinstance(padding, int) else np.float32
     width = _width(max(map(len, ragged), default=0))

@@ -16,13 +16,14 @@ from paxkv.accounting import step_metrics
 from paxkv.allocators import Allocator
 from paxkv.config import SchedulerConfig
 from paxkv.invariants import check_invariants as check_all_invariants
-from paxkv.policies.victim import VICTIM_POLICIES
+from paxkv.policies.victim import VICTIM_POLICIES, choose_victim
 from paxkv.requests import (
     ended_early,
     metrics_of,
     new_logprobs,
     new_prompt_logprobs,
     rejection,
+    row_start,
     stop_after,
 )
 from paxkv.running import RowLengths, Running
@@ -69,7 +70,6 @@ class Scheduler:
         self._vocab_size = vocab_size
         self._eos_token_ids = frozenset(eos_token_ids)
         self._watermark_blocks = int(config.watermark * allocator.num_blocks)
-        self._choose_victim = VICTIM_POLICIES[config.victim]
         self._check_invariants = check_invariants
 
     @property
@@ -96,7 +96,9 @@ class Scheduler:
             max_context=self._max_context,
             vocab_size=self._vocab_size,
         )
-        return finish and self._end_without_token(request, finish, request.arrival_s)
+        if finish is None:
+            return None
+        return self._end_without_token(request, finish, request.arrival_s)
 
     def abort(
         self, request_id: int, reason: FinishReason, now_s: float
@@ -149,7 +151,7 @@ class Scheduler:
         )
 
     def commit(self, plan: Plan, result: StepResult, now_s: float) -> StepOutcome:
-        """Takes in what `plan` computed; `host_s` of the metrics is for the engine to fill."""
+        """Takes in what `plan` computed; the engine fills in `host_s` of the metrics."""
         tables = self.tables
         tables.num_computed[plan.rows] += plan.lengths
         rows, tokens = plan.rows[plan.samples], result.tokens[plan.samples]
@@ -178,26 +180,17 @@ class Scheduler:
             needy = self.running.extend_tables(lengths)
             if needy is None:
                 return lengths
-            victim = self._victim_for(needy)
+            victim = choose_victim(
+                VICTIM_POLICIES[self.config.victim],
+                self.running.requests,
+                needy,
+                self.config.max_preemptions,
+            )
             if victim is not None:
                 self._preempt(victim)
             else:
                 row = self.running.rows[needy]
                 wanted[row] = self.running.tokens_without_new_block(needy)
-
-    def _victim_for(self, needy: int) -> Request | None:
-        """Who gives way to the running request at index `needy`: perhaps itself.
-
-        Never the oldest. Who was preempted `max_preemptions` times is exempt, unless
-        the oldest cannot go on otherwise.
-        """
-        others = self.running.requests[1:]
-        limit = self.config.max_preemptions
-        candidates = [other for other in others if other.num_preemptions < limit]
-        if needy == 0:
-            assert others, "the allocator's check let in a request that cannot run alone"
-            candidates = candidates or others
-        return self._choose_victim(candidates) if candidates else None
 
     def _preempt_by_force(self) -> None:
         """Fault injection: each k-th step the newest request loses its place."""
@@ -235,14 +228,7 @@ class Scheduler:
             budget -= length
             if request.first_scheduled_s is None:
                 request.first_scheduled_s = now_s
-            started.append(
-                RowStart(
-                    row=row,
-                    request_id=request.request_id,
-                    num_prompt_tokens=len(request.prompt_ids),
-                    sampling=request.sampling,
-                )
-            )
+            started.append(row_start(request, row))
         return started, False
 
     def _place_in_queue(self, request: Request) -> int:
@@ -252,28 +238,32 @@ class Scheduler:
     def _deliver(self, plan: Plan, result: StepResult, now_s: float) -> list[RequestUpdate]:
         """Appends the sampled tokens, ends requests, and says what is new of each."""
         updates = []
-        tokens, samples = result.tokens.tolist(), plan.samples.tolist()
-        for index, request in enumerate(plan.requests):
-            new_token_ids, logprobs, finish = (), (), None
-            prompt_logprobs = new_prompt_logprobs(plan, result, index)
-            if samples[index]:
-                new_token_ids = (tokens[index],)
-                logprobs = new_logprobs(result, index)
-                request.output_ids.append(tokens[index])
+        slices = zip(
+            plan.requests,
+            plan.samples.tolist(),
+            result.tokens.tolist(),
+            new_logprobs(plan, result),
+            new_prompt_logprobs(plan, result),
+            strict=True,
+        )
+        for request, is_sampled, token_id, logprobs, prompt_logprobs in slices:
+            finish = None
+            if is_sampled:
+                request.output_ids.append(token_id)
                 request.token_times_s.append(now_s)
                 finish = stop_after(
-                    request, tokens[index], self._eos_token_ids, self._max_context
+                    request, token_id, self._eos_token_ids, self._max_context
                 )
             elif not prompt_logprobs:
                 continue
             updates.append(
                 RequestUpdate(
                     request_id=request.request_id,
-                    new_token_ids=new_token_ids,
+                    new_token_ids=(token_id,) if is_sampled else (),
                     logprobs=logprobs,
                     prompt_logprobs=prompt_logprobs,
                     finish=finish,
-                    metrics=finish and self._end(request, finish, now_s),
+                    metrics=None if finish is None else self._end(request, finish, now_s),
                 )
             )
         return updates

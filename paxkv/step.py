@@ -93,6 +93,5 @@ def _prompt_logprobs(
         ),
     )
     return jax.tree.map(
-        lambda x: x.reshape(-1, *x.shape[2:])[:num_tokens],
-        chunks,
+        lambda x: x.reshape(num_tokens + padding, *x.shape[2:])[:num_tokens], chunks
     )

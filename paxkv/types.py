@@ -23,7 +23,7 @@ class FinishReason(enum.Enum):
     REJECTED_EMPTY = "The prompt is empty."
     REJECTED_BAD_TOKEN = "The prompt or the sampling parameters name a token id the model lacks."
     REJECTED_TOO_LONG = "The request is longer than the model's context."
-    REJECTED_NEVER_FITS = "The request can never fit into the KV pool."
+    REJECTED_NEVER_FITS = "The KV pool can never serve the request."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

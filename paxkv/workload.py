@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -147,11 +147,11 @@ def recall_workload(config: WorkloadConfig, max_context: int) -> RecallWorkload:
 
 
 def score_recall(
-    prompts: tuple[recall.RecallPrompt, ...], outputs: tuple[tuple[int, ...], ...]
+    prompts: Sequence[recall.RecallPrompt], outputs: Sequence[list[int]]
 ) -> tuple[int, int]:
     """Keys answered right, and keys answered at all, over all requests."""
     scores = [
-        recall.score(prompt, list(output))
+        recall.score(prompt, output)
         for prompt, output in zip(prompts, outputs, strict=True)
     ]
     return sum(right for right, _ in scores), sum(answered for _, answered in scores)

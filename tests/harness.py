@@ -1,8 +1,7 @@
 """The differential harness: one workload, many ways to serve it, the same tokens.
 
-The oracle is dense attention without any cache. `dense_tokens` also returns the
-smallest gap between the two best (perturbed) logits of any step; while it exceeds
-`SMALLEST_GAP`, float32 rounding cannot change a token, and every difference is a bug.
+The oracle is dense attention without any cache. `smallest_gap` is the distance between
+the two best (perturbed) logits of any step; while it exceeds `SMALLEST_GAP`, float32 rounding cannot change a token, and every difference is a bug.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from paxkv.building import build_engine
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
@@ -24,8 +22,8 @@ from paxkv.sampling import scores
 from paxkv.sampling_params import SamplingParams
 from paxkv.sampling_table import SamplingTable
 from paxkv.sequence_tables import SequenceTables
-from paxkv.training import dense_attend
 from paxkv.types import FinishReason, Plan, RowStart, StepResult
+from tests.dense import dense_logits
 from tests.tiny_model import tiny_decoder
 
 SMALLEST_GAP = 1e-3
@@ -153,23 +151,6 @@ def _steps(engine: Engine, most: int = 5_000) -> Iterator:
             return
         yield engine.step()
     raise AssertionError(f"requests are unfinished after {most} steps")
-
-
-@partial(jax.jit, static_argnums=0)
-def _dense_logits(graph, params, tokens):
-    decoder = nnx.merge(graph, params)
-    attend = partial(dense_attend, scale=decoder.config.attention_scale)
-    positions = jnp.arange(tokens.shape[0], dtype=jnp.int32)
-    residuals, _ = decoder(tokens, positions, None, attend)
-    return decoder.logits(residuals[-1])
-
-
-def dense_logits(decoder: Decoder, tokens: tuple[int, ...]) -> np.ndarray:
-    """Logits [len(tokens), V] of ordinary causal attention over the whole sequence."""
-    padded = np.zeros(decoder.config.max_context, np.int32)
-    padded[: len(tokens)] = tokens
-    graph, params = nnx.split(decoder)
-    return np.asarray(_dense_logits(graph, params, padded))[: len(tokens)]
 
 
 def smallest_gap(

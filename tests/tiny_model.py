@@ -11,12 +11,19 @@ from paxkv.models.decoder import Decoder
 SPREAD = 3.0  # scales the output head, so that the two best logits lie well apart
 
 
+def tiny_byte_decoder() -> Decoder:
+    """A `tiny_decoder` whose token ids are bytes."""
+    return tiny_decoder(vocab_size=256)
+
+
 @functools.cache
-def tiny_decoder(windows: tuple[int, ...] = (0, 0), max_context: int = 128) -> Decoder:
+def tiny_decoder(
+    windows: tuple[int, ...] = (0, 0), max_context: int = 128, vocab_size: int = 61
+) -> Decoder:
     """GQA, RoPE, float32; `windows` per layer, 0 = full attention."""
     config = ModelConfig(
         family="llama",
-        vocab_size=61,
+        vocab_size=vocab_size,
         hidden_size=32,
         intermediate_size=48,
         num_layers=len(windows),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from paxkv.allocators.contiguous import ContiguousAllocator, Regions
 from paxkv.allocators.paged import PagedAllocator
@@ -12,6 +12,7 @@ from paxkv.sequence_tables import SequenceTables
 from paxkv.types import Request
 
 
+@runtime_checkable
 class Allocator(Protocol):
     """Gives the blocks of one cache group to table rows and writes their tables.
 
@@ -21,10 +22,12 @@ class Allocator(Protocol):
 
     num_blocks: int
     block_size: int
-    regions: Regions | None
 
     @property
     def num_free(self) -> int: ...
+
+    @property
+    def regions(self) -> Regions | None: ...
 
     def check(self, request: Request) -> str | None:
         """A sentence for its user, if even an empty pool could not serve the request."""
@@ -42,7 +45,14 @@ class Allocator(Protocol):
         """Takes back all that the row holds."""
 
 
-def _paged(tables, *, num_blocks, block_size, max_context, shuffle_seed):
+def _paged(
+    tables: SequenceTables,
+    *,
+    num_blocks: int,
+    block_size: int,
+    max_context: int,
+    shuffle_seed: int | None,
+) -> PagedAllocator:
     return PagedAllocator(
         BlockPool(num_blocks, shuffle_seed),
         tables,

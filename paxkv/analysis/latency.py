@@ -9,9 +9,7 @@ import numpy as np
 
 from paxkv.types import FinishReason, RequestMetrics
 
-SERVED = frozenset(
-    {FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH}
-)
+SERVED = frozenset({FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +82,12 @@ def summarize_latency(requests: Iterable[RequestMetrics]) -> LatencySummary:
         num_aborted=num_aborted,
         num_output_tokens=sum(request.num_output_tokens for request in served),
         throughput_tokens_per_s=throughput_tokens_per_s(served),
-        ttft_p50_s=percentile(first, 50),
-        ttft_p95_s=percentile(first, 95),
-        tpot_p50_s=percentile(per_token, 50),
-        tpot_p95_s=percentile(per_token, 95),
-        itl_p50_s=percentile(gaps, 50),
-        itl_p95_s=percentile(gaps, 95),
+        ttft_p50_s=percentile(first, 50.0),
+        ttft_p95_s=percentile(first, 95.0),
+        tpot_p50_s=percentile(per_token, 50.0),
+        tpot_p95_s=percentile(per_token, 95.0),
+        itl_p50_s=percentile(gaps, 50.0),
+        itl_p95_s=percentile(gaps, 95.0),
         normalized_latency_s=float(np.mean([normalized_latency_s(r) for r in served]))
         if served
         else math.nan,

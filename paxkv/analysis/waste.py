@@ -53,9 +53,7 @@ class WasteSummary:
     table_bytes_peak: int
 
 
-def _positions(
-    partitions: tuple[PoolPartition, ...], names: tuple[str, ...]
-) -> list[int]:
+def _positions(partitions: tuple[PoolPartition, ...], names: tuple[str, ...]) -> list[int]:
     """Positions of each class, over all cache groups."""
     return [sum(getattr(part, name) for part in partitions) for name in names]
 
@@ -65,30 +63,25 @@ def _mean(values: Float64[np.ndarray, "steps"]) -> float:
 
 
 def summarize_waste(steps: Iterable[StepMetrics]) -> WasteSummary:
-    """Means and peaks over the steps of a run.
-
-    Raises:
-      ValueError: there is no step.
-    """
+    """Means and peaks over the steps of a run; nan and 0 if every request was rejected."""
     steps = list(steps)
-    if not steps:
-        raise ValueError("no step was run, so there is no pool to describe.")
     names = (*CLASSES, "unusable_free")
     positions = np.asarray([_positions(s.partitions, names) for s in steps], np.float64)
+    positions = positions.reshape(len(steps), len(names))
     column = {name: positions[:, index] for index, name in enumerate(names)}
-    num_positions = sum(part.total for part in steps[0].partitions)
+    num_positions = sum(part.total for part in steps[0].partitions) if steps else 0
     running = np.asarray([step.num_running for step in steps], np.float64)
-    queue = np.asarray([step.num_waiting > 0 for step in steps])
-    percent = {name: _mean(column[name][queue]) * 100 / num_positions for name in names}
+    queue = np.asarray([step.num_waiting > 0 for step in steps], bool)
+    percent = {name: _mean(column[name][queue] * 100 / num_positions) for name in names}
     occupied = queue & (running > 0)
     held = np.sum([column[name] for name in HELD], axis=0)
-    table_bytes = [step.table_bytes for step in steps]
+    table_bytes = np.asarray([step.table_bytes for step in steps], np.float64)
     return WasteSummary(
         num_positions=num_positions,
         num_steps=len(steps),
         num_queue_steps=int(queue.sum()),
         running_mean=_mean(running),
-        running_peak=int(running.max()),
+        running_peak=int(running.max(initial=0)),
         capacity=_mean(running[queue]),
         partition_percent={name: percent[name] for name in CLASSES},
         unusable_free_percent=percent["unusable_free"],
@@ -99,6 +92,6 @@ def summarize_waste(steps: Iterable[StepMetrics]) -> WasteSummary:
         },
         held_per_request=_mean(held[occupied] / running[occupied]),
         tail_per_request=_mean(column["tail"][occupied] / running[occupied]),
-        table_bytes_mean=float(np.mean(table_bytes)),
-        table_bytes_peak=max(table_bytes),
+        table_bytes_mean=_mean(table_bytes),
+        table_bytes_peak=int(table_bytes.max(initial=0)),
     )

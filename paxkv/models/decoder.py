@@ -129,7 +129,7 @@ class Decoder(nnx.Module):
             in_axes=0,
             out_axes=0,
             axis_size=config.num_layers,
-        )(rngs.fork(split=config.num_layers))
+        )(rngs.split(config.num_layers))
         self.final_norm = _norm(config, hidden, rngs)
         if not config.tied_embeddings:
             self.lm_head = nnx.Linear(hidden, config.vocab_size, use_bias=False, rngs=rngs)

@@ -1,0 +1,52 @@
+"""The shipped recall model, served from one pool size by four ways to allocate it.
+
+Lengths are ShareGPT's, scaled to `max_context`; all requests arrive at once. The
+pool holds four sequences of full context, which is all that contiguous-max can run.
+
+Run: python -m experiments.serve --config=configs/serve.py
+"""
+
+from ml_collections import config_dict
+
+
+def get_config() -> config_dict.ConfigDict:
+    config = config_dict.ConfigDict()
+    config.allocators = (
+        "contiguous_max",
+        "contiguous_pow2",
+        "contiguous_oracle",
+        "paged",
+    )
+    config.pool_positions = 4096  # usable ones; the same for all, whatever the block size
+    config.weights_dtype = "float32"
+    config.output_folder = "results/serve"
+    # The subtrees are the fields of EngineConfig, CacheConfig and SchedulerConfig; what
+    # the comparison sets itself is absent: num_blocks, memory_fraction, allocator.
+    config.engine = config_dict.create(
+        model="paxkv/assets/recall",
+        seed=0,
+        implementation="auto",
+        matmul_precision="highest",
+        max_context=1024,  # tokens; as long as the prompts of its training
+        check_invariants=False,
+    )
+    config.cache = config_dict.create(
+        block_size=16,
+        dtype="float32",
+        shuffle_seed=config_dict.placeholder(int),
+    )
+    config.scheduler = config_dict.create(
+        max_num_seqs=64,
+        max_num_batched_tokens=256,
+        watermark=0.01,
+        victim="newest",
+        max_preemptions=8,
+        preempt_every=0,
+    )
+    config.workload = config_dict.create(
+        num_requests=96,
+        seed=0,
+        arrival="closed",  # or "poisson"
+        rate_per_s=10.0,  # of "poisson"
+    )
+    return config

@@ -1,0 +1,163 @@
+"""Serves one workload from one pool size under several allocators, and compares them.
+
+    python -m experiments.serve --config=configs/serve.py --config.cache.block_size=32
+
+Prints a table, writes rows (JSONL) and a figure (PNG), and closes with what paging saved,
+kept and was worth. Exits with 1 if the systems disagree in a single token.
+"""
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from absl import app, logging
+from ml_collections import config_flags
+from tqdm import tqdm
+
+from paxkv.analysis.closing import closing_words
+from paxkv.analysis.plots import draw_serving
+from paxkv.analysis.serving import serve_table, serving_metrics
+from paxkv.building import build_engine, context_limit
+from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
+from paxkv.models.loading import load_decoder
+from paxkv.replay import Replay, Stopwatch, differing_requests, serve_in_turns
+from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
+from paxkv.workload import WorkloadConfig, recall_workload, score_recall
+
+CONFIG = config_flags.DEFINE_config_file("config", "configs/serve.py", lock_config=True)
+
+
+def engine_config(config: Any, allocator: str) -> EngineConfig:
+    """The engine of one system; all have the same usable positions."""
+    cache = CacheConfig(**config.cache, allocator=allocator)
+    num_blocks = config.pool_positions // cache.block_size
+    if num_blocks < 1:
+        raise ValueError(
+            f"pool_positions={config.pool_positions} cannot hold one block of "
+            f"block_size={cache.block_size} tokens; raise --config.pool_positions."
+        )
+    return EngineConfig(
+        **config.engine,
+        cache=replace(cache, num_blocks=num_blocks + 1),  # and the null block
+        scheduler=SchedulerConfig(**config.scheduler),
+    )
+
+
+def main(argv: list[str]) -> int:
+    if argv[1:]:
+        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+    logging.set_verbosity(logging.WARNING)
+
+    # --- parse and load: what can be refused is refused before anything runs
+    config = CONFIG.value
+    folder = Path(config.output_folder)
+    try:
+        prepare_folder(folder)
+        configs = {name: engine_config(config, name) for name in config.allocators}
+        workload_config = WorkloadConfig(**config.workload)
+        decoder = load_decoder(config.engine.model, config.weights_dtype)
+        model_context = decoder.config.max_context
+        max_context = context_limit(next(iter(configs.values())), model_context)
+        workload = recall_workload(workload_config, max_context)
+    except (ValueError, OSError) as error:
+        raise app.UsageError(str(error)) from error
+
+    # --- build: an engine for each system, around one set of weights
+    replays, executors, compile_s = {}, {}, {}
+    for name in configs:
+        clock = Stopwatch()
+        engine, executors[name] = build_engine(configs[name], decoder, clock=clock)
+        compile_s[name] = executors[name].warm_up(engine.scheduler.tables)
+        replays[name] = Replay(engine, workload.items, clock)
+    executor = next(iter(executors.values()))
+    plan = executor.cache_plan
+    pool = {
+        "num_blocks": plan.num_blocks,
+        "block_size": plan.block_size,
+        "positions": (plan.num_blocks - 1) * plan.block_size,
+        "bytes_per_token": plan.bytes_per_token,
+    }
+    info = RunInfo(
+        experiment="serve",
+        kind="measured",
+        command=shlex.join(["python", "-m", "experiments.serve", *sys.argv[1:]]),
+        seed=workload_config.seed,
+        device=executor.device_name,
+        implementation=executor.options.attention.implementation,
+        matmul_precision=config.engine.matmul_precision,
+        xla_flags=os.environ.get("XLA_FLAGS", ""),
+    )
+    print(
+        f"{info.device}: {info.implementation} attention, {config.weights_dtype} weights, "
+        f"{config.cache.dtype} cache, matmul precision {info.matmul_precision}\n"
+        f"pool: {pool['num_blocks'] - 1} blocks x {pool['block_size']} = "
+        f"{pool['positions']:,} positions of {pool['bytes_per_token']:,} bytes, "
+        f"{pool['positions'] * pool['bytes_per_token'] / 2**20:.1f} MiB, and a null block\n"
+        f"workload: {len(workload.items)} requests ({workload_config.arrival}), "
+        f"{sum(len(item.prompt_ids) for item in workload.items):,} prompt tokens, "
+        f"{sum(item.max_tokens for item in workload.items):,} output tokens; "
+        f"{workload.num_raised} raised to one pair, one query and its answer"
+    )
+
+    # --- run: the systems take turns, each on a clock that counts its own steps only
+    total = len(workload.items) * len(replays)
+    with tqdm(total=total, desc="serve", unit="request") as bar:
+        serve_in_turns(list(replays.values()), bar.update)
+
+    # --- report: the table first, so that a full disk loses nothing
+    facts = run_facts(info)
+    rows = []
+    for name, replay in replays.items():
+        right, answered = score_recall(workload.prompts, replay.outputs)
+        metrics = {
+            **serving_metrics(replay.requests, replay.steps),
+            "recall_right": right,
+            "recall_answered": answered,
+            "num_raised": workload.num_raised,
+            "num_programs": executors[name].num_programs,
+            "compile_s": compile_s[name],
+        }
+        rows.append(
+            {
+                **facts,
+                "system": name,
+                "config": config.to_dict(),
+                "pool": pool,
+                "metrics": metrics,
+            }
+        )
+    print(serve_table(rows))
+    print(
+        "The systems share their programs: the first compiles them (or finds them in\n"
+        "jax's cache on disk), the others find them compiled.\n"
+    )
+    print(closing_words(rows), end="\n\n")
+    failed = False
+    reference, *others = replays
+    for name in others:
+        differing = differing_requests(replays[reference], replays[name])
+        if differing:
+            failed = True
+            print(f"FAILED: {name} and {reference} differ in requests {differing}.")
+    if not failed:
+        print(f"All tokens of all {len(workload.items)} requests are equal in all rows.")
+
+    # --- write
+    try:
+        save_rows(folder / "rows.jsonl", rows)
+        print(f"Rows were added to {folder / 'rows.jsonl'}.")
+        draw_serving(rows, folder / "serve.png")
+        print(f"The figure is {folder / 'serve.png'}.")
+    except ResultsNotWritten as error:
+        failed = True
+        print(f"FAILED: {error}")
+    except ImportError as error:
+        print(f"No figure: {error}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,139 @@
+"""The project's own checkpoints: a directory that is enough to serve a model.
+
+config.json      the fields of `ModelConfig`
+weights/         Orbax, a nested dict of arrays
+tokenizer.json   if the model came with one
+"""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from flax import nnx
+
+from paxkv.models.config import ModelConfig, RopeConfig
+from paxkv.models.decoder import Decoder
+from paxkv.models.parameters import (
+    build_decoder,
+    flat_params,
+    nested_params,
+    parameter_dtype,
+    parameter_shapes,
+    raise_weight_errors,
+)
+from paxkv.models.safetensors_file import read_json
+
+CONFIG = "config.json"
+WEIGHTS = "weights"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+PARTIAL = ".partial"  # suffix of a directory that is being written
+# Orbax notes the absolute path of the save here, and restores without it.
+COMMIT_NOTE = "commit_success.txt"
+ROPES = ("rope", "local_rope")
+
+
+def save_checkpoint(
+    directory: Path, decoder: Decoder, *, tokenizer: Path | None = None
+) -> None:
+    """Writes all or nothing: an existing checkpoint is replaced once the new one is whole.
+
+    Args:
+      tokenizer: a `tokenizer.json` to put beside the weights; a `tokenizer_config.json`
+        in its folder comes along.
+
+    Raises:
+      OSError: the disk is full or cannot be written.
+    """
+    directory = directory.resolve()
+    partial = directory.with_name(directory.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    fields = dataclasses.asdict(decoder.config)
+    (partial / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    if tokenizer is not None:
+        shutil.copyfile(tokenizer, partial / TOKENIZER)
+        if (tokenizer.parent / TOKENIZER_CONFIG).is_file():
+            shutil.copyfile(tokenizer.parent / TOKENIZER_CONFIG, partial / TOKENIZER_CONFIG)
+    tree = nnx.to_pure_dict(nnx.state(decoder, nnx.Param))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(partial / WEIGHTS, jax.tree.map(np.asarray, tree))
+    (partial / WEIGHTS / COMMIT_NOTE).unlink(missing_ok=True)
+    if directory.exists():
+        shutil.rmtree(directory)
+    partial.rename(directory)
+
+
+def is_checkpoint(directory: Path) -> bool:
+    """Whether a directory is one of ours; a Hugging Face one has no `weights/`."""
+    return (directory / WEIGHTS).is_dir() and (directory / CONFIG).is_file()
+
+
+def load_checkpoint(directory: Path, dtype: str) -> Decoder:
+    """Restores a decoder, its weights cast to `dtype`.
+
+    Raises:
+      ValueError: the checkpoint is damaged, or its weights do not fit its config.
+    """
+    directory = directory.resolve()
+    config = _config(directory / CONFIG)
+    shapes = parameter_shapes(config)
+    weights = directory / WEIGHTS
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        try:
+            found = flat_params(checkpointer.metadata(weights).item_metadata.tree)
+        except Exception as error:  # Orbax and its storage layer raise many kinds
+            raise _damaged(weights, error) from error
+        found_shapes = {path: tuple(leaf.shape) for path, leaf in found.items()}
+        raise_weight_errors(
+            str(weights),
+            missing=shapes.keys() - found_shapes.keys(),
+            extra=found_shapes.keys() - shapes.keys(),
+            misshapen=[
+                (path, found_shapes[path], shape)
+                for path, shape in shapes.items()
+                if found_shapes.get(path, shape) != shape
+            ],
+        )
+        how = {
+            path: ocp.RestoreArgs(
+                restore_type=np.ndarray, dtype=parameter_dtype(path, dtype)
+            )
+            for path in shapes
+        }
+        try:
+            params = flat_params(
+                checkpointer.restore(weights, restore_args=nested_params(how))
+            )
+        except Exception as error:
+            raise _damaged(weights, error) from error
+    return build_decoder(config, params)
+
+
+def _damaged(weights: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{weights} cannot be restored ({type(error).__name__}: {error}); copy the "
+        "checkpoint again or convert the model anew."
+    )
+
+
+def _config(path: Path) -> ModelConfig:
+    fields = read_json(path)
+    known = {field.name for field in dataclasses.fields(ModelConfig)}
+    for name in ("layer_windows", "eos_token_ids"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    try:
+        for name in ROPES:
+            if fields.get(name) is not None:
+                fields[name] = RopeConfig(**fields[name])
+        return ModelConfig(**fields)
+    except TypeError as error:
+        raise ValueError(
+            f"{path} does not have the fields of a model's config ({error}); unknown are "
+            f"{sorted(fields.keys() - known)}. Convert the model anew."
+        ) from error

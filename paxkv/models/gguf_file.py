@@ -1,0 +1,64 @@
+"""GGUF files: metadata and dequantised tensors, through the `gguf` package."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HUGE_FIELDS = "tokenizer.ggml.token", "tokenizer.ggml.scores", "tokenizer.ggml.merges"
+
+
+class GgufFile:
+    """Tensors by name, dequantised to float32 when read. A `TensorFile`."""
+
+    def __init__(self, path: Path):
+        """Maps the file into memory and reads its header.
+
+        Raises:
+          ImportError: the `gguf` package is absent.
+          ValueError: the file is truncated, corrupt, or one part of several.
+        """
+        try:
+            import gguf
+        except ImportError as error:
+            raise ImportError(
+                f"reading {path} needs the gguf package; pip install 'paxkv[gguf]'."
+            ) from error
+        self.place = str(path)
+        self._dequantize = gguf.dequantize
+        try:
+            reader = gguf.GGUFReader(path)
+            # not the vocabulary, which is large and which the model does not need
+            self.metadata: dict[str, Any] = {
+                name: field.contents()
+                for name, field in reader.fields.items()
+                if not name.startswith(HUGE_FIELDS)
+            }
+            self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        except (ValueError, IndexError, KeyError, OverflowError, OSError) as error:
+            raise ValueError(
+                f"{path} is no complete GGUF file ({error}); download it again."
+            ) from error
+        num_parts = self.metadata.get("split.count", 1)
+        if num_parts > 1:
+            raise ValueError(
+                f"{path} is one of {num_parts} parts of a model; join them first "
+                "(llama-gguf-split --merge)."
+            )
+
+    def names(self) -> Collection[str]:
+        return self._tensors.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(size) for size in reversed(self._tensors[name].shape))
+
+    def read(self, name: str) -> np.ndarray:
+        tensor = self._tensors[name]
+        try:
+            return self._dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{name} of {self.place} is quantised as {tensor.tensor_type.name}, which "
+                "the gguf package cannot expand; choose another quantisation."
+            ) from error

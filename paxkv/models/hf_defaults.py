@@ -1,0 +1,77 @@
+"""What transformers assumes of fields that a `config.json` leaves out, per family."""
+
+LLAMA_DEFAULTS = dict(
+    vocab_size=32_000,
+    hidden_size=4096,
+    intermediate_size=11_008,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    max_position_embeddings=2048,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+MISTRAL_DEFAULTS = LLAMA_DEFAULTS | dict(
+    intermediate_size=14_336,
+    num_key_value_heads=8,
+    max_position_embeddings=131_072,
+    sliding_window=4096,
+)
+QWEN2_DEFAULTS = dict(
+    vocab_size=151_936,
+    hidden_size=4096,
+    intermediate_size=22_016,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=32,
+    max_position_embeddings=32_768,
+    sliding_window=4096,
+    max_window_layers=28,
+)
+QWEN3_DEFAULTS = QWEN2_DEFAULTS | dict(head_dim=128)
+GEMMA2_DEFAULTS = dict(
+    vocab_size=256_000,
+    hidden_size=2304,
+    intermediate_size=9216,
+    num_hidden_layers=26,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    head_dim=256,
+    query_pre_attn_scalar=256,
+    max_position_embeddings=8192,
+    sliding_window=4096,
+    attn_logit_softcapping=50.0,
+    final_logit_softcapping=30.0,
+    bos_token_id=2,
+    eos_token_id=1,
+    tie_word_embeddings=True,
+)
+GEMMA3_DEFAULTS = GEMMA2_DEFAULTS | dict(
+    vocab_size=262_208,
+    max_position_embeddings=131_072,
+    attn_logit_softcapping=None,
+    final_logit_softcapping=None,
+    rope_theta=1e6,
+    rope_local_base_freq=1e4,
+)
+OPT_DEFAULTS = dict(
+    vocab_size=50_272,
+    hidden_size=768,
+    num_hidden_layers=12,
+    ffn_dim=3072,
+    max_position_embeddings=2048,
+    num_attention_heads=12,
+    bos_token_id=2,
+    eos_token_id=2,
+    enable_bias=True,
+)
+GPT2_DEFAULTS = dict(
+    vocab_size=50_257,
+    n_positions=1024,
+    n_embd=768,
+    n_layer=12,
+    n_head=12,
+    layer_norm_epsilon=1e-5,
+    scale_attn_weights=True,
+    bos_token_id=50_256,
+    eos_token_id=50_256,
+)

@@ -1,0 +1,112 @@
+"""The safetensors of a Hugging Face directory, in one file or by an index."""
+
+import contextlib
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import ml_dtypes  # noqa: F401 - gives numpy the bfloat16 that safetensors asks it for
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+# Modules that enclose the decoder, in the spellings of several families and versions.
+ENCLOSING = re.compile(r"^(?:(?:model|transformer|language_model|decoder)\.)+")
+
+
+class SafetensorsFiles:
+    """Tensors by name without the enclosing modules. A `TensorFile`."""
+
+    def __init__(self, directory: Path):
+        """Opens the headers; data is read on demand.
+
+        Raises:
+          FileNotFoundError: no safetensors here, or not all files of the index.
+          ValueError: a file is truncated or is not what the index says.
+        """
+        self.place = str(directory)
+        self._open = contextlib.ExitStack()
+        self._where: dict[str, tuple] = {}  # short name -> (open file, name in it)
+        for path, expected in _listing(directory).items():
+            self._add(path, expected)
+
+    def __enter__(self) -> "SafetensorsFiles":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def names(self) -> Collection[str]:
+        return self._where.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        file, full_name = self._where[name]
+        return tuple(file.get_slice(full_name).get_shape())
+
+    def read(self, name: str) -> np.ndarray:
+        file, full_name = self._where[name]
+        return file.get_tensor(full_name)
+
+    def _add(self, path: Path, expected: set[str] | None) -> None:
+        try:
+            file = self._open.enter_context(safe_open(path, framework="numpy"))
+        except (SafetensorError, OSError) as error:
+            raise ValueError(
+                f"{path} is no complete safetensors file ({error}); download it again."
+            ) from error
+        names = set(file.keys())
+        if expected is not None and names != expected:
+            raise ValueError(
+                f"{path} does not hold what {INDEX} says: it lacks "
+                f"{sorted(expected - names)} and also holds {sorted(names - expected)}; "
+                "download the directory again."
+            )
+        for full_name in names:
+            name = ENCLOSING.sub("", full_name)
+            if name in self._where:
+                raise ValueError(
+                    f"{self.place} holds {name} twice, once as {full_name} in "
+                    f"{path.name}; keep the files of one model only."
+                )
+            self._where[name] = (file, full_name)
+
+
+def _listing(directory: Path) -> dict[Path, set[str] | None]:
+    """Files to open and, where an index says so, the tensors each must hold."""
+    index = directory / INDEX
+    if index.exists():
+        weight_map = read_json(index)["weight_map"]
+        files: dict[Path, set[str] | None] = {}
+        for name, file_name in weight_map.items():
+            files.setdefault(directory / file_name, set()).add(name)
+        absent = sorted(path.name for path in files if not path.exists())
+        if absent:
+            raise FileNotFoundError(
+                f"{index} names files that are not there: {', '.join(absent)}; download "
+                "them too."
+            )
+        return files
+    if (directory / SINGLE).exists():
+        return {directory / SINGLE: None}
+    others = sorted(path.name for path in directory.iterdir())
+    raise FileNotFoundError(
+        f"{directory} has neither {SINGLE} nor {INDEX}, only {', '.join(others)}; save the "
+        "model as safetensors (save_pretrained(..., safe_serialization=True))."
+    )
+
+
+def read_json(path: Path) -> dict:
+    """A JSON object from a file.
+
+    Raises:
+      ValueError: it is not one.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON ({error}); download it again.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, holds {type(value).__name__}.")
+    return value

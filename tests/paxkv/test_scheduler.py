@@ -1,0 +1,393 @@
+"""Decisions of the scheduler, one at a time; whole runs are in the engine's tests."""
+
+import re
+
+import numpy as np
+import pytest
+
+from paxkv.types import FinishReason, StepResult, TokenLogprobs
+from tests.fakes import make_request, make_scheduler
+
+TOKEN = 7  # what every slice samples unless a test says otherwise
+
+
+def slices(plan):
+    """{request id: (start, length)} of a plan."""
+    ids = [request.request_id for request in plan.requests]
+    pairs = zip(plan.starts.tolist(), plan.lengths.tolist(), strict=True)
+    return dict(zip(ids, pairs, strict=True))
+
+
+def commit(scheduler, plan, token=TOKEN, **result):
+    tokens = np.full(len(plan.rows), token, np.int32)
+    return scheduler.commit(
+        plan, StepResult(tokens=tokens, duration_s=0.0, **result), now_s=plan.now_s
+    )
+
+
+def step(scheduler, token=TOKEN, now_s=0.0):
+    plan = scheduler.plan(now_s)
+    commit(scheduler, plan, token)
+    return plan
+
+
+def add(scheduler, *requests):
+    for request in requests:
+        assert scheduler.add(request) is None
+
+
+# Slices.
+
+
+def test_prefill_and_decode_share_one_budget():
+    scheduler = make_scheduler(max_num_batched_tokens=8)
+    add(scheduler, make_request(5, request_id=0), make_request(9, request_id=1))
+    assert slices(step(scheduler)) == {0: (0, 5), 1: (0, 3)}
+    plan = step(scheduler)
+    assert slices(plan) == {0: (5, 1), 1: (3, 6)}
+    assert (plan.num_prefill_tokens, plan.num_decode_tokens) == (6, 1)
+    plan = step(scheduler)
+    assert slices(plan) == {0: (6, 1), 1: (9, 1)}
+    assert (plan.num_prefill_tokens, plan.num_decode_tokens) == (0, 2)
+
+
+def test_only_a_slice_that_reaches_the_last_known_token_samples():
+    scheduler = make_scheduler(max_num_batched_tokens=4)
+    add(scheduler, make_request(9))
+    plans = [step(scheduler) for _ in range(4)]
+    assert [plan.samples.tolist() for plan in plans] == [[False], [False], [True], [True]]
+    assert slices(plans[2]) == {0: (8, 1)}
+    assert plans[2].num_decode_tokens == 0  # the last token of a prompt
+
+
+def test_budget_goes_to_the_oldest_first():
+    scheduler = make_scheduler(max_num_batched_tokens=2)
+    add(scheduler, *(make_request(1, request_id=i) for i in range(4)))
+    assert slices(step(scheduler)) == {0: (0, 1), 1: (0, 1)}
+    assert slices(step(scheduler)) == {0: (1, 1), 1: (1, 1)}
+
+
+def test_tables_cover_exactly_what_the_slice_needs():
+    scheduler = make_scheduler(max_num_batched_tokens=6, block_size=4)
+    add(scheduler, make_request(13))
+    counts = []
+    for _ in range(4):
+        plan = step(scheduler)
+        counts.append(int(plan.tables.num_blocks[0][plan.rows[0]]))
+    assert counts == [2, 3, 4, 4]  # of 6, 12, 13 and 14 tokens
+
+
+# Admission.
+
+
+def test_first_come_first_served_stops_at_the_first_that_does_not_fit():
+    scheduler = make_scheduler(num_blocks=9, watermark=0.0)  # 32 positions
+    add(
+        scheduler,
+        make_request(16, request_id=0),
+        make_request(20, request_id=1),
+        make_request(1, request_id=2),
+    )
+    plan = step(scheduler)
+    assert slices(plan) == {0: (0, 16)}
+    assert (plan.num_running, plan.num_waiting) == (1, 2)
+
+
+def test_rows_limit_the_running_requests():
+    scheduler = make_scheduler(max_num_seqs=2)
+    add(scheduler, *(make_request(2, request_id=i) for i in range(3)))
+    assert set(slices(step(scheduler))) == {0, 1}
+
+
+def test_watermark_stays_free_unless_nothing_runs():
+    scheduler = make_scheduler(num_blocks=11, watermark=0.5)  # keeps 5 of 10 free
+    add(scheduler, make_request(24, request_id=0), make_request(1, request_id=1))
+    assert set(slices(step(scheduler))) == {0}
+    scheduler.abort(0, FinishReason.ABORTED, now_s=0.0)
+    assert set(slices(step(scheduler))) == {1}
+
+
+def test_a_row_start_tells_of_each_admission():
+    scheduler = make_scheduler(preempt_every=2)
+    add(scheduler, make_request(3, request_id=9))
+    (start,) = step(scheduler).started
+    assert (start.row, start.request_id, start.num_prompt_tokens) == (0, 9, 3)
+    assert step(scheduler).started == ()  # preempted
+    assert len(step(scheduler).started) == 1
+
+
+# Preemption.
+
+
+def full_pool(**limits):
+    """Three requests whose blocks are full, in a pool without a free block."""
+    scheduler = make_scheduler(num_blocks=7, watermark=0.0, **limits)
+    add(scheduler, *(make_request(8, 16, request_id=i) for i in range(3)))
+    assert slices(step(scheduler)) == {0: (0, 8), 1: (0, 8), 2: (0, 8)}
+    assert scheduler.allocator.num_free == 0
+    return scheduler
+
+
+def test_newest_gives_way_and_comes_back_in_order():
+    scheduler = full_pool()
+    plan = step(scheduler)
+    assert slices(plan) == {0: (8, 1), 1: (8, 1)}
+    assert plan.num_preempted == 1
+    (victim,) = scheduler.waiting
+    assert victim.request_id == 2
+    assert victim.output_ids == [TOKEN]
+    assert (victim.num_preemptions, victim.num_recomputed_tokens) == (1, 8)
+
+
+def test_nothing_is_admitted_in_a_step_that_preempted():
+    scheduler = full_pool()
+    add(scheduler, make_request(1, request_id=3))
+    assert set(slices(step(scheduler))) == {0, 1}
+    assert [request.request_id for request in scheduler.waiting] == [2, 3]
+
+
+def test_preempted_request_computes_prompt_and_outputs_again():
+    scheduler = full_pool()
+    step(scheduler)
+    scheduler.abort(0, FinishReason.ABORTED, now_s=0.0)
+    plan = step(scheduler)
+    assert slices(plan) == {1: (9, 1), 2: (0, 9)}
+    assert plan.tables.tokens[plan.rows[1], 8] == TOKEN
+
+
+def test_a_victim_already_in_the_plan_returns_its_tokens():
+    """The budget is cut anew: what 1 loses goes to 2, which would have got nothing."""
+    scheduler = make_scheduler(
+        num_blocks=8, watermark=0.0, max_num_batched_tokens=9, victim="fewest_outputs"
+    )
+    add(scheduler, make_request(4, 16, request_id=0), make_request(4, 16, request_id=1))
+    step(scheduler)
+    # 0 needs its second block; 1 has fewer outputs, was given a slice, and loses it.
+    scheduler.running.requests[0].output_ids.append(TOKEN)
+    scheduler.tables.tokens[0, 5] = TOKEN
+    scheduler.tables.num_tokens[0] += 1
+    scheduler.allocator.pool.allocate(5)
+    plan = scheduler.plan(0.0)
+    assert slices(plan) == {0: (4, 2)}
+    assert plan.num_preempted == 1
+    assert int(plan.lengths.sum()) == plan.num_prefill_tokens + plan.num_decode_tokens
+
+
+def test_no_request_is_skipped_when_an_earlier_one_leaves_the_plan():
+    """A victim in the middle of the plan shifts nobody out of it."""
+    scheduler = make_scheduler(num_blocks=9, watermark=0.0, victim="fewest_outputs")
+    add(scheduler, *(make_request(7, 20, request_id=i) for i in range(4)))
+    step(scheduler)
+    for request in scheduler.running.requests:
+        # only request 1 has few outputs, though 2 and 3 are newer
+        request.output_ids[:] = [TOKEN] if request.request_id == 1 else [TOKEN] * 2
+    for index in (0, 2, 3):
+        row = scheduler.running.rows[index]
+        scheduler.tables.tokens[row, 8] = TOKEN
+        scheduler.tables.num_tokens[row] = 9
+    plan = scheduler.plan(0.0)
+    assert slices(plan) == {0: (7, 2), 2: (7, 2)}  # 3 gave way after 1
+    assert {request.request_id for request in scheduler.waiting} == {1, 3}
+
+
+def test_exempt_request_stalls_and_keeps_its_blocks():
+    scheduler = make_scheduler(num_blocks=6, watermark=0.0, max_preemptions=0)
+    add(scheduler, make_request(9, 4, request_id=0), make_request(8, 4, request_id=1))
+    step(scheduler)
+    stalled = [step(scheduler) for _ in range(3)]  # until 0 ends
+    assert [slices(plan) for plan in stalled] == [{0: (9, 1)}, {0: (10, 1)}, {0: (11, 1)}]
+    assert all(plan.num_running == 2 for plan in stalled)
+    assert all(plan.num_preempted == 0 for plan in stalled)
+    assert slices(step(scheduler)) == {1: (8, 1)}
+
+
+def test_exempt_request_gives_way_if_the_oldest_needs_it():
+    scheduler = full_pool(max_preemptions=0)
+    plan = step(scheduler)
+    assert slices(plan) == {0: (8, 1), 1: (8, 1)}
+    assert plan.num_preempted == 1
+
+
+def test_stalled_prefill_makes_do_with_the_room_in_its_table():
+    scheduler = make_scheduler(
+        num_blocks=6, watermark=0.0, max_num_batched_tokens=5, max_preemptions=0
+    )
+    add(scheduler, make_request(2, 6, request_id=0), make_request(10, request_id=1))
+    assert slices(step(scheduler)) == {0: (0, 2), 1: (0, 3)}
+    scheduler.allocator.pool.allocate(3)  # nothing is left
+    assert slices(scheduler.plan(0.0)) == {0: (2, 1), 1: (3, 1)}
+
+
+def test_forced_preemption_ends_with_the_exemption():
+    scheduler = make_scheduler(preempt_every=1, max_preemptions=3)
+    add(scheduler, make_request(3, max_tokens=5))
+    plans = []
+    while scheduler.has_unfinished:
+        plans.append(step(scheduler))
+    assert sum(plan.num_preempted for plan in plans) == 3
+    assert len(plans) == 8  # start, thrice preempted and started again, and then the end
+
+
+# Ends.
+
+
+@pytest.mark.parametrize(
+    "sampling,reason",
+    [
+        ({"ignore_eos": False}, FinishReason.STOP_TOKEN),
+        ({"stop_token_ids": (0,)}, FinishReason.STOP_TOKEN),
+        ({}, FinishReason.LENGTH),
+    ],
+)
+def test_stop_tokens_and_eos(sampling, reason):
+    scheduler = make_scheduler(eos_token_ids=(0,))
+    add(scheduler, make_request(3, max_tokens=2, **sampling))
+    outcome = commit(scheduler, scheduler.plan(0.0), token=0)
+    if reason is FinishReason.LENGTH:
+        outcome = commit(scheduler, scheduler.plan(0.0), token=0)
+    (update,) = outcome.updates
+    assert update.finish.reason is reason
+    assert update.metrics.reason is reason
+    assert update.new_token_ids == (0,)
+
+
+def test_no_stop_token_counts_before_min_tokens():
+    scheduler = make_scheduler(eos_token_ids=(0,))
+    add(scheduler, make_request(3, max_tokens=9, min_tokens=3, ignore_eos=False))
+    finishes = []
+    while scheduler.has_unfinished:
+        (update,) = commit(scheduler, scheduler.plan(0.0), token=0).updates
+        finishes.append(update.finish and update.finish.reason)
+    assert finishes == [None, None, FinishReason.STOP_TOKEN]
+
+
+def test_generation_ends_where_the_context_does():
+    scheduler = make_scheduler(max_context=8)
+    add(scheduler, make_request(5, max_tokens=100))
+    plans = []
+    while scheduler.has_unfinished:
+        plan = scheduler.plan(0.0)
+        (update,) = commit(scheduler, plan).updates
+        plans.append(plan)
+    assert len(plans) == 3
+    assert update.finish.reason is FinishReason.LENGTH
+    assert "context of 8 tokens is full: 5 of the prompt and 3 of" in update.finish.message
+
+
+@pytest.mark.parametrize(
+    "request_of,reason,message",
+    [
+        (lambda: make_request(()), FinishReason.REJECTED_EMPTY, "at least 1 token"),
+        (
+            lambda: make_request((1, 2, 300)),
+            FinishReason.REJECTED_BAD_TOKEN,
+            "token id 300 at position 2, but the model's ids are 0..250",
+        ),
+        (lambda: make_request((-1,)), FinishReason.REJECTED_BAD_TOKEN, "token id -1"),
+        (
+            lambda: make_request((1,), stop_token_ids=(251,)),
+            FinishReason.REJECTED_BAD_TOKEN,
+            "stop_token_ids",
+        ),
+        (
+            lambda: make_request((1,), logit_bias={999: 1.0}),
+            FinishReason.REJECTED_BAD_TOKEN,
+            "logit_bias",
+        ),
+        (
+            lambda: make_request(64, max_tokens=1),
+            FinishReason.REJECTED_TOO_LONG,
+            "prompt of 64 tokens.*context of 64; shorten it to at most 63",
+        ),
+        (
+            lambda: make_request(40, max_tokens=1),
+            FinishReason.REJECTED_NEVER_FITS,
+            "prompt of 40 tokens exceeds the pool of 36 positions",
+        ),
+        (
+            lambda: make_request(30, max_tokens=20),
+            FinishReason.REJECTED_NEVER_FITS,
+            "needs 49 positions, the pool has 36",
+        ),
+    ],
+)
+def test_what_can_never_be_served_is_rejected_with_the_numbers(request_of, reason, message):
+    scheduler = make_scheduler(num_blocks=10)
+    update = scheduler.add(request_of())
+    assert update.finish.reason is reason
+    assert update.metrics.num_output_tokens == 0
+    assert re.search(message, update.finish.message), update.finish.message
+    assert not scheduler.has_unfinished
+
+
+def test_longest_request_that_fits_is_served_alone():
+    scheduler = make_scheduler(num_blocks=10)  # 36 positions
+    add(scheduler, make_request(20, max_tokens=17))
+    while scheduler.has_unfinished:
+        step(scheduler)
+    assert scheduler.allocator.num_free == 9
+
+
+def test_abort_frees_at_once_wherever_the_request_is():
+    scheduler = make_scheduler(max_num_seqs=1)
+    add(scheduler, make_request(5, request_id=0), make_request(5, request_id=1))
+    step(scheduler)
+    for request_id, num_outputs in ((1, 0), (0, 1)):
+        update = scheduler.abort(request_id, FinishReason.ABORTED, now_s=3.0)
+        assert update.finish.reason is FinishReason.ABORTED
+        assert update.metrics.num_output_tokens == num_outputs
+        assert update.metrics.finish_s == 3.0
+    assert scheduler.allocator.num_free == 16
+    assert scheduler.abort(0, FinishReason.ABORTED, now_s=4.0) is None
+    with pytest.raises(KeyError, match="request_id=5"):
+        scheduler.abort(5, FinishReason.ABORTED, now_s=4.0)
+
+
+def test_an_id_in_use_is_refused_and_an_ended_one_may_come_again():
+    scheduler = make_scheduler()
+    add(scheduler, make_request(5, request_id=3))
+    with pytest.raises(ValueError, match="request_id=3 is in use"):
+        scheduler.add(make_request(2, request_id=3))
+    scheduler.abort(3, FinishReason.ABORTED, now_s=0.0)
+    add(scheduler, make_request(2, request_id=3))
+    assert slices(step(scheduler)) == {3: (0, 2)}
+
+
+def test_a_sampled_id_that_the_model_lacks_is_a_bug():
+    scheduler = make_scheduler()
+    add(scheduler, make_request(2))
+    with pytest.raises(AssertionError, match="outside of"):
+        step(scheduler, token=251)
+
+
+# Log-probabilities.
+
+
+def entry(token_id):
+    return TokenLogprobs(
+        token_id=token_id, logprob=-1.0, rank=1, top_ids=(), top_logprobs=()
+    )
+
+
+def test_logprobs_reach_those_who_asked():
+    scheduler = make_scheduler()
+    add(scheduler, make_request(2, request_id=0), make_request(2, request_id=1))
+    plan = scheduler.plan(0.0)
+    outcome = commit(scheduler, plan, logprobs=(None, entry(TOKEN)))
+    assert [update.logprobs for update in outcome.updates] == [(), (entry(TOKEN),)]
+
+
+def test_prompt_logprobs_are_told_once_even_if_computed_twice():
+    scheduler = make_scheduler(max_num_batched_tokens=3, preempt_every=3)
+    add(scheduler, make_request(8, max_tokens=1, prompt_logprobs=0))
+    told = []
+    while scheduler.has_unfinished:
+        plan = scheduler.plan(0.0)
+        ends = zip(plan.starts.tolist(), plan.lengths.tolist(), strict=True)
+        chunks = tuple(
+            tuple(entry(i) for i in range(start + 1, min(start + length + 1, 8)))
+            for start, length in ends
+        )
+        for update in commit(scheduler, plan, prompt_logprobs=chunks).updates:
+            told += [logprob.token_id for logprob in update.prompt_logprobs]
+    assert told == list(range(1, 8))
