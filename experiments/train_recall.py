@@ -137,8 +137,8 @@ def main(_: list[str]) -> None:
 
     work_dir = Path(WORK_DIR.value).absolute()
     work_dir.mkdir(parents=True, exist_ok=True)
-    state = {"params": params, "opt_state": optimizer.init(params), "step": np.int32(0)}
-    state |= {"seconds": np.float64(0), "starts": np.int32(0)}
+    state = {"params": params, "opt_state": optimizer.init(params)}
+    state |= {"step": 0, "seconds": 0.0, "starts": 0}
     options = ocp.CheckpointManagerOptions(max_to_keep=2)
     manager = ocp.CheckpointManager(work_dir / "checkpoints", options=options)
     if (latest := manager.latest_step()) is not None:
@@ -160,11 +160,11 @@ def main(_: list[str]) -> None:
                 log.write(json.dumps(row) + "\n")
             bar.set_postfix(length=lens[step], loss=row["answer"])
         if done % SAVE_EVERY.value == 0 or done == stop:
-            state = {"params": params, "opt_state": opt_state, "step": np.int32(done)}
-            state |= {"seconds": np.float64(time.monotonic() - began)}
-            state |= {"starts": np.int32(starts)}
+            state = {"params": params, "opt_state": opt_state, "step": done}
+            state |= {"seconds": time.monotonic() - began, "starts": starts}
             manager.save(done, args=ocp.args.StandardSave(state))
-    manager.close()  # waits for the last save
+            manager.wait_until_finished()  # before the next step takes the buffers
+    manager.close()
     if stop < len(lens):
         return
 

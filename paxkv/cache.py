@@ -18,17 +18,11 @@ class CachePlan:
     num_layers: int
     num_blocks: int  # N, the null block included
     block_size: int  # tokens
-    dtype: jnp.dtype
 
     @property
     def bytes_per_token(self) -> int:
         """K and V of all layers, padding of the physical layout included."""
-        return (
-            self.num_layers
-            * self.layout.rows
-            * self.layout.padded_dim
-            * self.dtype.itemsize
-        )
+        return self.num_layers * self.layout.bytes_per_token
 
     @property
     def nbytes(self) -> int:
@@ -41,7 +35,6 @@ class CachePlan:
             num_layers=self.num_layers,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
-            dtype=self.dtype,
         )
         return (pool,)
 
@@ -70,7 +63,6 @@ def plan_cache(
         num_layers=model.num_layers,
         num_blocks=cache.num_blocks or 0,
         block_size=cache.block_size,
-        dtype=dtype,
     )
     if cache.num_blocks is not None:
         return plan

@@ -118,7 +118,11 @@ def _sentencepiece(facts: Mapping[str, Any], vocab: dict[str, int]) -> tokenizer
         )
     )
     visible = normalizers.Replace(" ", WORD_START)
-    steps = [decoders.Replace(WORD_START, " "), decoders.ByteFallback(), decoders.Fuse()]
+    steps: list[Any] = [
+        decoders.Replace(WORD_START, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+    ]
     if has_prefix:
         visible = normalizers.Sequence([normalizers.Prepend(WORD_START), visible])
         steps.append(decoders.Strip(" ", 1, 0))

@@ -102,13 +102,16 @@ def scores(
     scaled = logits - logits.max(axis=-1, keepdims=True)
     scaled = scaled / jnp.where(is_random, inputs.temperature[:, None], 1.0)
     if features.truncation:
-        scaled = truncate(scaled, inputs.top_k, inputs.top_p, inputs.min_p)
+        limits = inputs.top_k, inputs.top_p, inputs.min_p
+        scaled = truncate(scaled, *map(jnp.asarray, limits))
     noise = gumbel_noise(inputs.seeds, inputs.positions, logits.shape[-1])
     return jnp.where(is_random, scaled + noise, logits)
 
 
 def gumbel_noise(
-    seeds: UInt32[Array, "S two"], positions: Int32[Array, "S"], vocab_size: int
+    seeds: UInt32[HostOrDevice, "S two"],
+    positions: Int32[HostOrDevice, "S"],
+    vocab_size: int,
 ) -> Float32[Array, "S V"]:
     """Standard Gumbel noise under key fold_in(fold_in(seed, sample index), position).
 
@@ -123,7 +126,7 @@ def gumbel_noise(
         return jax.random.bits(key, (vocab_size,), jnp.uint32)
 
     with jax.threefry_partitionable(True):
-        bits = jax.vmap(row_bits)(seeds, positions)
+        bits = jax.vmap(row_bits)(jnp.asarray(seeds), jnp.asarray(positions))
     uniform = (bits.astype(jnp.float32) + 0.5) * 2.0**-32
     uniform = jnp.minimum(uniform, 1 - 2.0**-24)  # rounding may give 1, hence -inf
     return -jnp.log(-jnp.log1p(-uniform))

@@ -44,11 +44,13 @@ class Tokenizer:
         self._backend = backend
         self.bos_token_id = bos_token_id
         self.eos_token_ids = tuple(eos_token_ids)
-        self._prepends_bos = prepends_bos and bos_token_id is not None
+        self._first_id = bos_token_id if prepends_bos else None
         self._rules = byte_rules(backend)
         added = backend.get_added_tokens_decoder()
         self._special_ids = frozenset(i for i, token in added.items() if token.special)
         self._bytes_of: dict[int, bytes] = {}
+        ids = backend.get_vocab(with_added_tokens=True).values()
+        self.vocab_size = 1 + max(ids)  # a model's V may be padded beyond it
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -80,11 +82,6 @@ class Tokenizer:
             raise ValueError(f"the tokenizer of {directory}: {error}") from error
 
     @property
-    def vocab_size(self) -> int:
-        """One more than the largest id; a model's V may be padded beyond it."""
-        return 1 + max(self._backend.get_vocab(with_added_tokens=True).values())
-
-    @property
     def strips_first_space(self) -> bool:
         """Whether a text's first space is not the text's (SentencePiece's Llama 2)."""
         return self._rules.strips_first_space
@@ -102,9 +99,8 @@ class Tokenizer:
                 f"the text cannot be encoded as UTF-8 ({error}); remove the lone surrogate."
             ) from error
         ids = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        if add_special_tokens and self._prepends_bos and ids[:1] != [self.bos_token_id]:
-            return [self.bos_token_id, *ids]
-        return ids
+        first = self._first_id if add_special_tokens else None
+        return ids if first is None or ids[:1] == [first] else [first, *ids]
 
     def decode(
         self,
@@ -128,7 +124,8 @@ class Tokenizer:
         """The bytes of one token; b"" if there is no such token."""
         known = self._bytes_of.get(token_id)
         if known is None:
-            token = self._backend.id_to_token(token_id) if token_id >= 0 else None
+            is_id = 0 <= token_id < self.vocab_size
+            token = self._backend.id_to_token(token_id) if is_id else None
             known = b"" if token is None else self._rules.apply(token)
             self._bytes_of[token_id] = known
         return known

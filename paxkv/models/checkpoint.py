@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
@@ -34,6 +35,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 PARTIAL = ".partial"  # suffix of a directory that is being written
 # Orbax notes the absolute path of the save here, and restores without it.
 COMMIT_NOTE = "commit_success.txt"
+ORBAX_LISTING = "_METADATA"
 ROPES = ("rope", "local_rope")
 
 
@@ -83,41 +85,64 @@ def load_checkpoint(directory: Path, dtype: str) -> Decoder:
     config = _config(directory / CONFIG)
     shapes = parameter_shapes(config)
     weights = directory / WEIGHTS
-    with ocp.PyTreeCheckpointer() as checkpointer:
-        try:
-            found = flat_params(checkpointer.metadata(weights).item_metadata.tree)
-        except Exception as error:  # Orbax and its storage layer raise many kinds
-            raise _damaged(weights, error) from error
-        found_shapes = {path: tuple(leaf.shape) for path, leaf in found.items()}
-        raise_weight_errors(
-            str(weights),
-            missing=shapes.keys() - found_shapes.keys(),
-            extra=found_shapes.keys() - shapes.keys(),
-            misshapen=[
-                (path, found_shapes[path], shape)
-                for path, shape in shapes.items()
-                if found_shapes.get(path, shape) != shape
-            ],
-        )
-        how = {
-            path: ocp.RestoreArgs(
-                restore_type=np.ndarray, dtype=parameter_dtype(path, dtype)
-            )
-            for path in shapes
-        }
-        try:
-            params = flat_params(
-                checkpointer.restore(weights, restore_args=nested_params(how))
-            )
-        except Exception as error:
-            raise _damaged(weights, error) from error
+    stored = _stored_paths(weights)
+    params = {}
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        for path in sorted(shapes.keys() & stored):
+            try:
+                array = _restore(checkpointer, weights, path, parameter_dtype(path, dtype))
+            except Exception as error:  # Orbax and its storage layer raise many kinds
+                raise ValueError(_damage(weights, error)) from error
+            params[path] = jnp.asarray(array)
+    raise_weight_errors(
+        str(weights),
+        missing=sorted(shapes.keys() - stored),
+        extra=sorted(stored - shapes.keys()),
+        misshapen=[
+            (path, array.shape, shapes[path])
+            for path, array in params.items()
+            if array.shape != shapes[path]
+        ],
+    )
     return build_decoder(config, params)
 
 
-def _damaged(weights: Path, error: Exception) -> ValueError:
-    return ValueError(
-        f"{weights} cannot be restored ({type(error).__name__}: {error}); copy the "
-        "checkpoint again or convert the model anew."
+def _restore(
+    checkpointer: ocp.Checkpointer, weights: Path, path: str, dtype: np.dtype
+) -> np.ndarray:
+    """One parameter, of the shape it was stored in.
+
+    All at once would take twice the memory, and of a damaged file fail in several
+    threads, each of which prints its own trace.
+    """
+    how = ocp.RestoreArgs(restore_type=np.ndarray, dtype=dtype)
+    arguments = ocp.args.PyTreeRestore(
+        item=nested_params({path: 0}),
+        restore_args=nested_params({path: how}),
+        partial_restore=True,
+    )
+    return flat_params(checkpointer.restore(weights, args=arguments))[path]
+
+
+def _stored_paths(weights: Path) -> set[str]:
+    """Of every array in the checkpoint, from the file in which Orbax lists them.
+
+    Its `metadata` would open all arrays, in threads.
+    """
+    listing = weights / ORBAX_LISTING
+    try:
+        entries = read_json(listing)["tree_metadata"].values()
+        keys = [[part["key"] for part in entry["key_metadata"]] for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(_damage(weights, error)) from error
+    return {".".join(path) for path in keys}
+
+
+def _damage(weights: Path, error: Exception) -> str:
+    first_line = str(error).splitlines()[0] if str(error) else ""
+    return (
+        f"{weights} cannot be restored ({type(error).__name__}: {first_line[:300]}); copy "
+        "the checkpoint again or convert the model anew."
     )
 
 

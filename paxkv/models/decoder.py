@@ -137,11 +137,13 @@ class Decoder(nnx.Module):
     def embed(
         self, tokens: Int32[Array, "T"], positions: Int32[Array, "T"]
     ) -> Float[Array, "T hidden"]:
-        x = self.embedding(tokens)
+        # taken from the table itself: nnx.Embed casts to the dtype it was made with
+        x = jnp.take(self.embedding.embedding[...], tokens, axis=0)
         # the scale is rounded to the activations' dtype, as the trained models saw it
         x = x * jnp.asarray(self.config.embedding_scale, x.dtype)
         if self.config.rope is None:
-            x = x + self.position_embedding(positions)
+            table = self.position_embedding.embedding[...]
+            x = x + jnp.take(table, positions, axis=0)
         return x
 
     def __call__(

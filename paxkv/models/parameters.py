@@ -51,6 +51,11 @@ def build_decoder(config: ModelConfig, params: Mapping[str, Any]) -> Decoder:
     return nnx.merge(graph, state)
 
 
+def decoder_params(decoder: Decoder) -> dict[str, Any]:
+    """Inverse of `build_decoder`: path to array."""
+    return flat_params(nnx.to_pure_dict(nnx.state(decoder, nnx.Param)))
+
+
 def flat_params(nested: Any) -> dict[str, Any]:
     """A nested dict's leaves by path."""
     leaves, _ = jax.tree.flatten_with_path(nested)

@@ -290,7 +290,7 @@ def test_noise_is_the_same_in_every_version_of_jax():
     np.testing.assert_allclose(noise[0], NOISE_OF_SEED_7_42, rtol=1e-5)
 
 
-NOISE_OF_SEED_7_42 = (0.0, 0.0, 0.0, 0.0)
+NOISE_OF_SEED_7_42 = (3.178946, 0.338467, -1.061267, -1.021314)
 
 
 def rows_of(inputs: SamplingInputs, rows: np.ndarray) -> SamplingInputs:

@@ -180,10 +180,10 @@ def test_reading_logprobs_back():
     plan = plan_of([1, 0], [0, 1], [2, 3], samples=[False, True])
 
     empty, sampled = table.read_sampled(plan, output_of(2))
-    assert empty is None
+    assert empty is None and sampled is not None
     assert sampled.token_id == 1 and sampled.logprob == -1 and sampled.top_ids == (0,)
     nothing, prompt = table.read_prompt(plan, output_of(5))
-    assert nothing is None
+    assert nothing is None and prompt is not None
     assert [entry.token_id for entry in prompt] == [2, 3]  # of prompt tokens 2 and 3
     assert prompt[0].top_ids == (0, 1)
 

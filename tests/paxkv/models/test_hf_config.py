@@ -1,0 +1,182 @@
+"""Both spellings of Hugging Face configs, the defaults, and what is refused by name."""
+
+import json
+
+import pytest
+
+from paxkv.models.config import ModelConfig, RopeConfig
+from paxkv.models.hf_config import FAMILIES, config_from_hf
+from paxkv.models.loading import read_hf_config
+from tests.paxkv.models.hf_fixtures import FOLDER
+
+LLAMA3_SCALING = dict(
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=8192,
+    rope_type="llama3",
+)
+
+
+def fields_of(name: str, **changes) -> dict:
+    return json.loads((FOLDER / name / "config.json").read_text()) | changes
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_an_empty_config_has_the_defaults_of_transformers(family):
+    fields = {"model_type": family}
+    config = config_from_hf(fields | ({"text_config": {}} if family == "gemma3" else {}))
+    assert config.num_layers == len(config.layer_windows)
+    assert config.vocab_size > 30_000
+
+
+def test_rope_in_the_spelling_of_transformers_4_and_5():
+    plain = dict(model_type="llama", max_position_embeddings=131_072)
+    old = plain | dict(rope_theta=5e5, rope_scaling=LLAMA3_SCALING)
+    new = plain | dict(rope_parameters=LLAMA3_SCALING | dict(rope_theta=5e5))
+    assert config_from_hf(old) == config_from_hf(new)
+    assert config_from_hf(new).rope == RopeConfig(
+        theta=5e5, scaling="llama3", factor=8.0, original_context=8192
+    )
+    oldest = plain | dict(rope_scaling=dict(type="linear", factor=2.0))
+    assert config_from_hf(oldest).rope == RopeConfig(
+        theta=1e4, scaling="linear", factor=2.0
+    )
+
+
+def test_gemma3_in_the_spelling_of_transformers_4_and_5():
+    new = fields_of("gemma3")
+    old = dict(new, rope_scaling=dict(rope_type="linear", factor=4.0), rope_theta=1e6)
+    old |= dict(rope_local_base_freq=1e4, sliding_window_pattern=6)
+    del old["rope_parameters"], old["layer_types"], old["_sliding_window_pattern"]
+    assert config_from_hf(old) == config_from_hf(new)
+    assert config_from_hf(new).layer_windows == (16, 16, 16, 16, 16, 0, 16)
+
+
+def test_gemma3_with_images_is_its_text_model():
+    text = fields_of("gemma3")
+    outer = dict(model_type="gemma3", text_config=text, eos_token_id=[1, 106])
+    config = config_from_hf(outer)
+    assert config.eos_token_ids == (1, 106)
+    assert config.layer_windows == config_from_hf(text).layer_windows
+
+
+@pytest.mark.parametrize(
+    ("fields", "windows"),
+    [
+        (dict(model_type="mistral"), (4096, 4096)),
+        (dict(model_type="mistral", sliding_window=None), (0, 0)),
+        (dict(model_type="qwen2"), (0, 0)),
+        (
+            dict(model_type="qwen2", use_sliding_window=True, max_window_layers=1),
+            (0, 4096),
+        ),
+        (dict(model_type="qwen3", sliding_window=None), (0, 0)),
+        (dict(model_type="gemma2"), (4096, 0)),
+        (
+            dict(
+                model_type="qwen3",
+                layer_types=["sliding_attention", "full_attention"],
+                sliding_window=7,
+            ),
+            (7, 0),
+        ),
+    ],
+)
+def test_windows(fields, windows):
+    config = config_from_hf(fields | dict(num_hidden_layers=2))
+    assert config.layer_windows == windows
+
+
+def test_a_null_is_not_an_omission():
+    base = dict(model_type="gemma2")
+    assert config_from_hf(base).final_soft_cap == 30.0
+    assert config_from_hf(base | dict(final_logit_softcapping=None)).final_soft_cap is None
+    assert config_from_hf(dict(model_type="llama")).eos_token_ids == (2,)
+    none = dict(model_type="llama", eos_token_id=None, num_key_value_heads=None)
+    assert config_from_hf(none).eos_token_ids == ()
+    assert config_from_hf(none).num_kv_heads == 32
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (dict(model_type="mamba"), ["'mamba'", "gpt2, llama, mistral, opt, qwen2"]),
+        (dict(), ["model_type=None", "llama"]),
+        (
+            dict(model_type="opt", do_layer_norm_before=False),
+            ["do_layer_norm_before=False", "350m"],
+        ),
+        (dict(model_type="opt", word_embed_proj_dim=512), ["word_embed_proj_dim=512"]),
+        (dict(model_type="opt", _remove_final_layer_norm=True), ["_remove_final"]),
+        (
+            dict(model_type="gpt2", scale_attn_by_inverse_layer_idx=True),
+            ["scale_attn_by_inverse_layer_idx=True"],
+        ),
+        (dict(model_type="gpt2", scale_attn_weights=False), ["scale_attn_weights=False"]),
+        (dict(model_type="gpt2", add_cross_attention=True), ["add_cross_attention"]),
+        *[
+            (
+                dict(model_type="llama", rope_scaling=dict(rope_type=name, factor=2.0)),
+                [f"rope_type='{name}'", "default, linear, llama3"],
+            )
+            for name in ("dynamic", "yarn", "longrope")
+        ],
+        (
+            dict(model_type="llama", partial_rotary_factor=0.5),
+            ["partial_rotary_factor=0.5"],
+        ),
+        (dict(model_type="llama", hidden_act="relu2"), ["'relu2'", "gelu_new"]),
+        (
+            dict(model_type="llama", quantization_config=dict(quant_method="awq")),
+            ["quantization_config", "dequantise"],
+        ),
+        (
+            dict(model_type="gemma3_text", use_bidirectional_attention=True),
+            ["use_bidirectional_attention=True"],
+        ),
+        (
+            dict(model_type="qwen2", num_hidden_layers=1, layer_types=["chunked"]),
+            ["'chunked'", "sliding_attention"],
+        ),
+        (
+            dict(model_type="llama", num_attention_heads=6, num_key_value_heads=4),
+            ["num_heads=6", "num_kv_heads=4"],
+        ),
+    ],
+)
+def test_refusals_name_the_value_and_the_remedy(fields, words):
+    with pytest.raises(ValueError) as refusal:
+        config_from_hf(fields)
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_generation_config_gives_the_stop_tokens(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 7]}')
+    assert read_hf_config(tmp_path).eos_token_ids == (5, 7)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "llama", "hidden_size": "x"}'])
+def test_a_damaged_config_names_its_file(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        read_hf_config(tmp_path)
+
+
+def test_one_window_per_layer():
+    with pytest.raises(ValueError, match="layer_windows names 1 layers"):
+        ModelConfig(
+            family="llama",
+            vocab_size=8,
+            hidden_size=8,
+            intermediate_size=8,
+            num_layers=2,
+            num_heads=2,
+            num_kv_heads=2,
+            head_dim=4,
+            max_context=8,
+            layer_windows=(0,),
+            attention_scale=0.5,
+        )
