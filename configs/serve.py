@@ -44,7 +44,7 @@ def get_config() -> config_dict.ConfigDict:
         preempt_every=0,
     )
     config.workload = config_dict.create(
-        num_requests=64,
+        num_requests=48,
         seed=0,
         arrival="closed",  # or "poisson"
         rate_per_s=10.0,  # of "poisson"

@@ -92,12 +92,14 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def _tpu_rows(rows: int, itemsize: int) -> int:
-    """The smallest count ≥ `rows` that XLA keeps in place on TPU: 2, 4 or 8k; bytes: 4, 8k."""
+    """The smallest count ≥ `rows` that XLA keeps in place: 2, 4 or 8k, for bytes 4 or 8k."""
     small = (4,) if itemsize == 1 else (2, 4)
     return next((r for r in small if rows <= r), _round_up(rows, TPU_ROW_TILE))
 
 
-def kv_layout(kv_heads_per_shard: int, head_dim: int, dtype: Any, platform: str) -> KVLayout:
+def kv_layout(
+    kv_heads_per_shard: int, head_dim: int, dtype: Any, platform: str
+) -> KVLayout:
     """Chooses the physical layout; pure in its arguments.
 
     On CPU a bfloat16 pool holds bit patterns (uint16): the CPU compiler of jax 0.10.2

@@ -54,9 +54,7 @@ def paged_attend(inputs: StepInputs, options: AttentionOptions) -> Attend:
         )
         table = inputs.block_tables[0]
         if is_decode:
-            out = paged_attention(
-                q, blocks, layer, table, inputs.context_lens, **settings
-            )
+            out = paged_attention(q, blocks, layer, table, inputs.context_lens, **settings)
         else:
             out = ragged_paged_attention(
                 q,

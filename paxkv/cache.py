@@ -35,6 +35,7 @@ class CachePlan:
             num_layers=self.num_layers,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
+            dtype=self.layout.dtype,
         )
         return (pool,)
 

@@ -97,8 +97,12 @@ class LLM:
         """
         prompts = _as_list(prompts)
         settings = _one_each(sampling_params, len(prompts))
-        encoded = [self._encode(prompt) for prompt in prompts]  # all before the first is added
-        ids = [self._add(*triple) for triple in zip(prompts, encoded, settings, strict=True)]
+        encoded = [
+            self._encode(prompt) for prompt in prompts
+        ]  # all before the first is added
+        ids = [
+            self._add(*triple) for triple in zip(prompts, encoded, settings, strict=True)
+        ]
         finished: dict[int, RequestOutput] = {}
         show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
         try:

@@ -27,9 +27,7 @@ def current_device() -> Device:
         free_bytes = stats["bytes_limit"] - stats["bytes_in_use"]
     else:
         free_bytes = psutil.virtual_memory().available
-    return Device(
-        platform=device.platform, name=device.device_kind, free_bytes=free_bytes
-    )
+    return Device(platform=device.platform, name=device.device_kind, free_bytes=free_bytes)
 
 
 def resolve_implementation(implementation: str, platform: str) -> str:

@@ -4,13 +4,11 @@ import bisect
 from dataclasses import dataclass
 
 import chex
-import jax
 import numpy as np
 from jaxtyping import Int32
 
+from paxkv.sampling import HostOrDevice
 from paxkv.types import Plan
-
-HostOrDevice = jax.Array | np.ndarray  # before and after the one device_put
 
 SMALLEST_DECODE_BUCKET = 8  # sequences
 SMALLEST_MIXED_BUCKET = 64  # tokens

@@ -21,7 +21,9 @@ class FinishReason(enum.Enum):
     LENGTH = "max_tokens were generated."
     ABORTED = "The caller cancelled the request."
     REJECTED_EMPTY = "The prompt is empty."
-    REJECTED_BAD_TOKEN = "The prompt or the sampling parameters name a token id the model lacks."
+    REJECTED_BAD_TOKEN = (
+        "The prompt or the sampling parameters name a token id the model lacks."
+    )
     REJECTED_TOO_LONG = "The request is longer than the model's context."
     REJECTED_NEVER_FITS = "The KV pool can never serve the request."
 

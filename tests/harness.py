@@ -117,9 +117,7 @@ def serve(
     if case.order_seed is not None:
         order = np.random.default_rng(case.order_seed).permutation(len(work))
     for index in order:
-        engine.add(
-            work[index].prompt_ids, work[index].sampling, request_id=int(index)
-        )
+        engine.add(work[index].prompt_ids, work[index].sampling, request_id=int(index))
     tokens: dict[int, list[int]] = {index: [] for index in range(len(work))}
     reasons: dict[int, FinishReason] = {}
     for step, outcome in enumerate(_steps(engine)):

@@ -37,7 +37,5 @@ def tiny_decoder(
         eos_token_ids=(60,),
     )
     decoder = Decoder(config, rngs=nnx.Rngs(7))
-    nnx.update(
-        decoder, jax.tree.map(lambda x: x * SPREAD, nnx.state(decoder, nnx.Param))
-    )
+    nnx.update(decoder, jax.tree.map(lambda x: x * SPREAD, nnx.state(decoder, nnx.Param)))
     return decoder

@@ -21,7 +21,8 @@ def _attend_query(q, position, table, cache, layer, *, scale, window, soft_cap, 
     k, v = cache.layout.split(cache.kv[layer, blocks])  # [P, B, K, D]
     groups = q.shape[0] // k.shape[2]
     k, v = (
-        x.reshape(-1, *x.shape[2:]).repeat(groups, axis=1).astype(jnp.float32) for x in (k, v)
+        x.reshape(-1, *x.shape[2:]).repeat(groups, axis=1).astype(jnp.float32)
+        for x in (k, v)
     )
     logits = jnp.einsum("hd,chd->hc", q.astype(jnp.float32), k) * scale
     if soft_cap is not None:
@@ -40,17 +41,12 @@ def _attend_query(q, position, table, cache, layer, *, scale, window, soft_cap, 
     )
 
 
-def paged_attention_reference(
-    q, cache, layer, block_tables, context_lens, *, scale, window, soft_cap, sinks, tiling
-):
+def paged_attention_reference(q, cache, layer, block_tables, context_lens, **options):
     """See `pallas_kernels.paged_attention.paged_attention`."""
-
-    def attend(args):
-        return _attend_query(
-            *args, cache, layer, scale=scale, window=window, soft_cap=soft_cap, sinks=sinks
-        )
-
-    return lax.map(attend, (q, context_lens - 1, block_tables))
+    return lax.map(
+        lambda query: _attend_query(*query, cache, layer, **options),
+        (q, context_lens - 1, block_tables),
+    )
 
 
 def ragged_paged_attention_reference(
@@ -58,8 +54,8 @@ def ragged_paged_attention_reference(
 ):
     """See `pallas_kernels.paged_attention.ragged_paged_attention`."""
     token = jnp.arange(q.shape[0], dtype=jnp.int32)
-    sequence = jnp.searchsorted(query_starts, token, side="right") - 1
     is_query = token < query_starts[num_seqs[0]]
+    sequence = jnp.searchsorted(query_starts, token, side="right") - 1
     sequence = jnp.where(is_query, sequence, 0)
     # the last query of a sequence is its last token
     position = context_lens[sequence] - (query_starts[sequence + 1] - token)

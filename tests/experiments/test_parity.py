@@ -80,7 +80,7 @@ def test_a_differing_token_or_logit_fails(tmp_path):
 @pytest.mark.parametrize("reference", [{"prompts": []}, {"prompt_ids": [1]}])
 def test_a_file_that_is_no_reference(tmp_path, reference):
     done = run_on_fixture(tmp_path, reference)
-    assert done.returncode not in (0, 1)
+    assert done.returncode != 0
     assert "reference.json" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
 
