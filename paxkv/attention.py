@@ -1,14 +1,14 @@
 """Attention through the paged cache: what the serving step gives the decoder."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 
-from pallas_kernels.layout import KVBlocks
 from pallas_kernels.paged_attention import paged_attention, ragged_paged_attention
 from pallas_kernels.write_kv import write_kv
 from paxkv.models.config import FULL_ATTENTION, ModelConfig
-from paxkv.models.decoder import Attend
+from paxkv.models.decoder import Attend, Cache
 from paxkv.step_inputs import StepInputs
 
 
@@ -39,7 +39,7 @@ def paged_attend(inputs: StepInputs, options: AttentionOptions) -> Attend:
     """
     is_decode = inputs.tokens.shape == inputs.context_lens.shape
 
-    def attend(q, k, v, cache: tuple[KVBlocks, ...], layer, window):
+    def attend(q, k, v, cache: Cache, layer, window) -> tuple[Any, Cache]:
         (blocks,) = cache
         rows = jnp.stack([k, v], axis=2)  # [T, K, 2, D]: K and V of a head side by side
         rows = rows.reshape(k.shape[0], 2 * k.shape[1], k.shape[2])

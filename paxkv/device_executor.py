@@ -61,7 +61,7 @@ class DeviceExecutor:
         output = self._step(plan, shape)
         num_slices = len(plan.rows)
         return StepResult(
-            tokens=output.sampled.tokens[:num_slices],
+            tokens=np.asarray(output.sampled.tokens[:num_slices]),
             logprobs=self.sampling.read_sampled(plan, output.sampled),
             prompt_logprobs=self.sampling.read_prompt(plan, output.prompt),
             duration_s=time.perf_counter() - started_s,

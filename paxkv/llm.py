@@ -199,9 +199,12 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     """One prompt, as text or as token ids, is a list of one."""
     if isinstance(prompts, str):
         return [prompts]
-    prompts = list(prompts)
-    is_one = bool(prompts) and all(isinstance(token, int) for token in prompts)
-    return [prompts] if is_one else prompts
+    texts, ids = [], []
+    for entry in prompts:
+        (ids if isinstance(entry, int) else texts).append(entry)
+    if texts and ids:
+        raise ValueError("prompts mixes token ids with prompts; give a list of either.")
+    return [ids] if ids else texts
 
 
 def _one_each(

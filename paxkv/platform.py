@@ -6,6 +6,8 @@ import jax
 import psutil
 from absl import logging
 
+from pallas_kernels.paged_attention import IMPLEMENTATIONS
+
 # `auto` per platform of jax; an implementation that is not offered there raises.
 IMPLEMENTATION_OF_PLATFORM = {"cpu": "xla", "gpu": "xla", "tpu": "xla"}
 
@@ -31,9 +33,17 @@ def current_device() -> Device:
 
 
 def resolve_implementation(implementation: str, platform: str) -> str:
-    """Replaces `auto` by the implementation of this platform, and logs the choice."""
-    if implementation != "auto":
+    """Replaces `auto` by the implementation of this platform, and logs the choice.
+
+    Raises:
+      ValueError: the kernels do not offer the implementation.
+    """
+    if implementation in IMPLEMENTATIONS:
         return implementation
+    if implementation != "auto":
+        raise ValueError(
+            f"{implementation=} is not offered; use auto, {' or '.join(IMPLEMENTATIONS)}."
+        )
     chosen = IMPLEMENTATION_OF_PLATFORM[platform]
     logging.info("implementation 'auto' on %s is %r", platform, chosen)
     return chosen

@@ -6,6 +6,7 @@ A row's result depends on its own logits, settings, seed and position only.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import chex
 import jax
@@ -19,7 +20,11 @@ from paxkv.truncation import truncate
 PRNG = "threefry2x32"
 FIRST_SAMPLE = 0  # sample index; only forks of a request count up
 
-HostOrDevice = Array | np.ndarray  # filled by numpy on the host, then put on the device
+# Filled by numpy on the host, then put on the device; a checker of types cannot tell when.
+if TYPE_CHECKING:
+    HostOrDevice = Any
+else:
+    HostOrDevice = Array | np.ndarray
 
 
 @chex.dataclass(frozen=True)

@@ -46,3 +46,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def _device_of(item: pytest.Item) -> str | None:
     return next((name for name in DEVICE_MARKERS if item.get_closest_marker(name)), None)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the full product of the differential harness (hours)",
+    )

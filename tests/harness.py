@@ -1,7 +1,8 @@
 """The differential harness: one workload, many ways to serve it, the same tokens.
 
 The oracle is dense attention without any cache. `smallest_gap` is the distance between
-the two best (perturbed) logits of any step; while it exceeds `SMALLEST_GAP`, float32 rounding cannot change a token, and every difference is a bug.
+the two best (perturbed) logits of any step; while it exceeds `SMALLEST_GAP`, float32
+rounding cannot change a token, and every difference is a bug.
 """
 
 from collections.abc import Iterator, Mapping

@@ -126,8 +126,17 @@ def test_cancellation_at_every_step():
 def test_full_product(request):
     if not request.config.getoption("--full"):
         pytest.skip("the full product runs with --full (hours)")
-    for values in itertools.product(
-        BLOCK_SIZES, ALLOCATORS, CHUNKS, PREEMPT_EVERY, (1, 3, 8), (False, True)
+    for block_size, allocator, chunk, preempt_every, max_num_seqs in itertools.product(
+        BLOCK_SIZES, ALLOCATORS, CHUNKS, PREEMPT_EVERY, (1, 3, 8)
     ):
-        names = "block_size allocator chunk preempt_every max_num_seqs poison".split()
-        assert_same_tokens(replace(BASE, **dict(zip(names, values, strict=True))))
+        assert_same_tokens(
+            replace(
+                BASE,
+                block_size=block_size,
+                allocator=allocator,
+                chunk=chunk,
+                preempt_every=preempt_every,
+                max_num_seqs=max_num_seqs,
+                poison=True,
+            )
+        )
