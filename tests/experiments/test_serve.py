@@ -90,7 +90,8 @@ def test_report_and_figure(served):
         ("--config.output_folder=LICENSE/results", "part of the path is a file"),
     ],
 )
-def test_bad_settings_are_named(flag, named):
-    done = run_serve(flag)
+def test_bad_settings_are_named(flag, named, tmp_path):
+    folder = [] if "output_folder" in flag else [f"--config.output_folder={tmp_path}"]
+    done = run_serve(*folder, flag)
     assert done.returncode != 0
     assert named in done.stdout + done.stderr
