@@ -142,7 +142,7 @@ def main(argv: list[str]) -> int:
             num_blocks=config.pool_positions // config.cache.block_size + 1,
         )
         engine_config = EngineConfig(
-            **{**config.engine, "model": WEIGHTS.value},
+            **(config.engine.to_dict() | {"model": WEIGHTS.value}),
             cache=cache,
             scheduler=SchedulerConfig(**config.scheduler),
         )

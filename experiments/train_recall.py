@@ -26,13 +26,15 @@ from tqdm import tqdm
 from paxkv import recall, training
 from paxkv.models.checkpoint import save_checkpoint
 from paxkv.models.config import ModelConfig, RopeConfig
+from paxkv.tokenizer import byte_tokenizer
 
 OUT = flags.DEFINE_string("out", None, "Folder of the finished model.", required=True)
 WORK_DIR = flags.DEFINE_string("work_dir", None, "Checkpoints and log.", required=True)
 SEED = flags.DEFINE_integer("seed", 0, "Of weights and data.")
 STAGES = flags.DEFINE_list(
     "stages",
-    ["64:300", "128:150", "256:150", "512:150", "1024:150"],
+    "64:300,128:150,256:150,512:150,1024:50,256:160,512:110,1024:50,"
+    "64:60,256:120,512:120,1024:120",
     "Longest prompt in tokens and number of steps, of each stage in turn.",
 )
 BATCH_TOKENS = flags.DEFINE_integer("batch_tokens", 3840, "Per step.")
@@ -137,13 +139,13 @@ def main(_: list[str]) -> None:
 
     work_dir = Path(WORK_DIR.value).absolute()
     work_dir.mkdir(parents=True, exist_ok=True)
-    state = {"params": params, "opt_state": optimizer.init(params)}
+    state: dict[str, Any] = {"params": params, "opt_state": optimizer.init(params)}
     state |= {"step": 0, "seconds": 0.0, "starts": 0}
     options = ocp.CheckpointManagerOptions(max_to_keep=2)
     manager = ocp.CheckpointManager(work_dir / "checkpoints", options=options)
     if (latest := manager.latest_step()) is not None:
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
-        state = manager.restore(latest, args=ocp.args.StandardRestore(abstract))
+        state = dict(manager.restore(latest, args=ocp.args.StandardRestore(abstract)))
     params, opt_state, start = state["params"], state["opt_state"], int(state["step"])
     stop = len(lens) if MAX_STEPS.value < 0 else min(MAX_STEPS.value, len(lens))
     starts = int(state["starts"]) + (start < stop)
@@ -181,7 +183,7 @@ def main(_: list[str]) -> None:
     predict = training.make_predict(graph)
     record["accuracy"] = {n: evaluate(predict, params, n) for n in sorted(set(lens))}
     tokenizer = work_dir / "tokenizer.json"
-    training.byte_tokenizer().save(os.fspath(tokenizer))
+    byte_tokenizer().save(tokenizer)
     out = Path(OUT.value)
     save_checkpoint(out, training.rebuild(graph, params), tokenizer=tokenizer)
     (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")

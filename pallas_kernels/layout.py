@@ -92,7 +92,7 @@ def _round_up(value: int, multiple: int) -> int:
 
 
 def _tpu_rows(rows: int, itemsize: int) -> int:
-    """The smallest count ≥ `rows` that XLA keeps in place: 2, 4 or 8k, for bytes 4 or 8k."""
+    """The smallest count ≥ `rows` that XLA keeps in place: 2, 4, 8k; of bytes 4, 8k."""
     small = (4,) if itemsize == 1 else (2, 4)
     return next((r for r in small if rows <= r), _round_up(rows, TPU_ROW_TILE))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +12,11 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 from optax.contrib import MuonDimensionNumbers
-from tokenizers import Tokenizer, decoders, models
 
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.rope import inverse_frequencies
-from paxkv.recall import NOWHERE, VOCAB_SIZE, RecallBatch
+from paxkv.recall import NOWHERE, RecallBatch
 
 Params = dict[str, Any]
 Batch = dict[str, Array]  # the fields of `RecallBatch`
@@ -134,7 +133,7 @@ def make_optimizer(learning_rate: float, num_steps: int) -> optax.GradientTransf
         warmup = min(30, num_steps // 2)
         return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, num_steps, 0.03 * peak)
 
-    def matrices(params: Params) -> Any:
+    def matrices(params: optax.Params) -> Any:
         def dims(path, x):
             is_matrix = x.ndim == 3 and path[0].key == "layers"
             return MuonDimensionNumbers(1, 2) if is_matrix else None
@@ -196,7 +195,8 @@ def make_step(graph: Any, optimizer: optax.GradientTransformation) -> Callable:
 
         grads, parts = jax.grad(loss_of, has_aux=True)(params)
         updates, opt_state = optimizer.update(grads, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state, parts
+        params = cast(Params, optax.apply_updates(params, updates))
+        return params, opt_state, parts
 
     return step
 
@@ -223,11 +223,3 @@ def make_predict(graph: Any) -> Callable:
 def arrays(batch: RecallBatch) -> dict[str, np.ndarray]:
     """The fields of a batch by name."""
     return {field.name: getattr(batch, field.name) for field in fields(batch)}
-
-
-def byte_tokenizer() -> Tokenizer:
-    """Each byte of the UTF-8 text is a token, and its value the token's id."""
-    vocab = {f"<0x{byte:02X}>": byte for byte in range(VOCAB_SIZE)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
-    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    return tokenizer

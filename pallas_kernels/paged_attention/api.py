@@ -151,8 +151,8 @@ def check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks) 
     layout = cache.layout
     if q.ndim != 3 or q.shape[2] != layout.head_dim or q.shape[1] % layout.kv_heads:
         raise ValueError(
-            f"q of shape {q.shape} must be [queries, H, {layout.head_dim}], H a multiple of "
-            f"the pool's kv_heads={layout.kv_heads}."
+            f"q of shape {q.shape} must be [queries, H, {layout.head_dim}], H a multiple "
+            f"of the pool's kv_heads={layout.kv_heads}."
         )
     if block_tables.ndim != 2 or block_tables.shape[1] < 1:
         raise ValueError(

@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.layout import KVBlocks
-from pallas_kernels.paged_attention.tiling import Tiling, xla_tiling
+from pallas_kernels.paged_attention.tiling import Tiling, decode_tiling, ragged_tiling
 
 TILES_PER_BATCH = 64  # off CPU; bounds the gathered chunks held at once
 
@@ -258,7 +258,7 @@ def paged_attention_xla(
     **options,
 ) -> tuple[Float[Array, "S H D"], Float[Array, "S H"]]:
     """See `pallas_kernels.paged_attention.paged_attention`."""
-    tiling = tiling or xla_tiling(cache.block_size, block_tables.shape[1])
+    tiling = tiling or decode_tiling(cache.block_size, block_tables.shape[1])
     block_tables = _pad_tables(block_tables, tiling.blocks_per_chunk)
     sequence = jnp.arange(q.shape[0], dtype=jnp.int32)
     tiles = Tile(
@@ -331,7 +331,7 @@ def ragged_paged_attention_xla(
     **options,
 ) -> tuple[Float[Array, "T H D"], Float[Array, "T H"]]:
     """See `pallas_kernels.paged_attention.ragged_paged_attention`."""
-    tiling = tiling or xla_tiling(cache.block_size, block_tables.shape[1])
+    tiling = tiling or ragged_tiling(cache.block_size, block_tables.shape[1])
     block_tables = _pad_tables(block_tables, tiling.blocks_per_chunk)
     tiles, num_tiles = ragged_tiles(
         query_starts, context_lens, num_seqs, q.shape[0], tiling.queries_per_tile

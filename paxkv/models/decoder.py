@@ -157,7 +157,7 @@ class Decoder(nnx.Module):
 
         `cache` is carried through `attend`.
         """
-        _, cache, residuals = self._run(tokens, positions, cache, attend, keep=True)
+        (_, cache), residuals = self._run(tokens, positions, cache, attend, keep=True)
         return residuals, cache
 
     def last_hidden(
@@ -168,12 +168,13 @@ class Decoder(nnx.Module):
         attend: Attend,
     ) -> tuple[Float[Array, "T hidden"], Cache]:
         """As calling the decoder, but keeps only what `logits` takes."""
-        x, cache, _ = self._run(tokens, positions, cache, attend, keep=False)
+        (x, cache), _ = self._run(tokens, positions, cache, attend, keep=False)
         return x, cache
 
     def _run(
         self, tokens: Array, positions: Array, cache: Cache, attend: Attend, *, keep: bool
-    ) -> tuple[Array, Cache, Array | None]:
+    ) -> tuple[tuple[Array, Cache], Any]:
+        """Last residual and cache; all residuals [L, T, hidden] too if `keep`."""
         config = self.config
         graph, stacked = nnx.split(self.layers)
         xs = (
@@ -195,10 +196,7 @@ class Decoder(nnx.Module):
             )
             return (x, cache), x if keep else None
 
-        (x, cache), residuals = jax.lax.scan(
-            body, (self.embed(tokens, positions), cache), xs
-        )
-        return x, cache, residuals
+        return jax.lax.scan(body, (self.embed(tokens, positions), cache), xs)
 
     def logits(self, x: Float[Array, "T hidden"]) -> Float[Array, "T V"]:
         """Final norm and output head; float32 whatever the weights' dtype."""

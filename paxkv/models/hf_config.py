@@ -50,7 +50,7 @@ def _rotary(fields: Fields, **settings: Any) -> ModelConfig:
             theta=fields.get("rope_theta") or 10_000.0,
             max_context=max_context,
         )
-    common = dict(
+    common: dict[str, Any] = dict(
         family=fields.get("model_type"),
         vocab_size=fields["vocab_size"],
         hidden_size=hidden,
@@ -115,8 +115,7 @@ def _gemma(fields: Fields, *, global_every: int, **settings: Any) -> ModelConfig
     require(fields, "use_bidirectional_attention", False, "choose a causal model")
     has_bias = bool(fields.get("attention_bias", False))
     return _rotary(
-        # early files name `gelu`, and mean its approximation
-        {"hidden_activation": "gelu_pytorch_tanh"} | fields,
+        fields,
         qkv_bias=has_bias,
         output_bias=has_bias,
         post_norms=True,

@@ -1,6 +1,8 @@
 """What transformers assumes of fields that a `config.json` leaves out, per family."""
 
-LLAMA_DEFAULTS = dict(
+from paxkv.models.hf_fields import Fields
+
+LLAMA_DEFAULTS: Fields = dict(
     vocab_size=32_000,
     hidden_size=4096,
     intermediate_size=11_008,
@@ -10,13 +12,13 @@ LLAMA_DEFAULTS = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
-MISTRAL_DEFAULTS = LLAMA_DEFAULTS | dict(
+MISTRAL_DEFAULTS: Fields = LLAMA_DEFAULTS | dict(
     intermediate_size=14_336,
     num_key_value_heads=8,
     max_position_embeddings=131_072,
     sliding_window=4096,
 )
-QWEN2_DEFAULTS = dict(
+QWEN2_DEFAULTS: Fields = dict(
     vocab_size=151_936,
     hidden_size=4096,
     intermediate_size=22_016,
@@ -27,8 +29,8 @@ QWEN2_DEFAULTS = dict(
     sliding_window=4096,
     max_window_layers=28,
 )
-QWEN3_DEFAULTS = QWEN2_DEFAULTS | dict(head_dim=128)
-GEMMA2_DEFAULTS = dict(
+QWEN3_DEFAULTS: Fields = QWEN2_DEFAULTS | dict(head_dim=128)
+GEMMA2_DEFAULTS: Fields = dict(
     vocab_size=256_000,
     hidden_size=2304,
     intermediate_size=9216,
@@ -39,13 +41,14 @@ GEMMA2_DEFAULTS = dict(
     query_pre_attn_scalar=256,
     max_position_embeddings=8192,
     sliding_window=4096,
+    hidden_activation="gelu_pytorch_tanh",  # early files have hidden_act="gelu" beside it
     attn_logit_softcapping=50.0,
     final_logit_softcapping=30.0,
     bos_token_id=2,
     eos_token_id=1,
     tie_word_embeddings=True,
 )
-GEMMA3_DEFAULTS = GEMMA2_DEFAULTS | dict(
+GEMMA3_DEFAULTS: Fields = GEMMA2_DEFAULTS | dict(
     vocab_size=262_208,
     max_position_embeddings=131_072,
     attn_logit_softcapping=None,
@@ -53,7 +56,7 @@ GEMMA3_DEFAULTS = GEMMA2_DEFAULTS | dict(
     rope_theta=1e6,
     rope_local_base_freq=1e4,
 )
-OPT_DEFAULTS = dict(
+OPT_DEFAULTS: Fields = dict(
     vocab_size=50_272,
     hidden_size=768,
     num_hidden_layers=12,
@@ -64,7 +67,7 @@ OPT_DEFAULTS = dict(
     eos_token_id=2,
     enable_bias=True,
 )
-GPT2_DEFAULTS = dict(
+GPT2_DEFAULTS: Fields = dict(
     vocab_size=50_257,
     n_positions=1024,
     n_embd=768,

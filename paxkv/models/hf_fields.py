@@ -1,11 +1,11 @@
 """Reading single facts from the fields of a Hugging Face `config.json`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from paxkv.models.config import FULL_ATTENTION, RopeConfig
 
-Fields = Mapping[str, Any]
+Fields = dict[str, Any]
 
 ACTIVATION_NAMES = {
     "silu": "silu",

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401 - gives numpy the bfloat16 that safetensors asks it for
@@ -73,12 +73,14 @@ class SafetensorsFiles:
             self._where[name] = (file, full_name)
 
 
-def _listing(directory: Path) -> dict[Path, set[str] | None]:
+def _listing(directory: Path) -> Mapping[Path, set[str] | None]:
     """Files to open and, where an index says so, the tensors each must hold."""
     index = directory / INDEX
     if index.exists():
-        weight_map = read_json(index)["weight_map"]
-        files: dict[Path, set[str] | None] = {}
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise ValueError(f"{index} has no weight_map; download it again.")
+        files: dict[Path, set[str]] = {}
         for name, file_name in weight_map.items():
             files.setdefault(directory / file_name, set()).add(name)
         absent = sorted(path.name for path in files if not path.exists())
