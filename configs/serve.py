@@ -17,11 +17,13 @@ def get_config() -> config_dict.ConfigDict:
         "contiguous_oracle",
         "paged",
     )
-    config.pool_positions = 4096  # usable ones; the same for all, whatever the block size
+    # usable ones; the same for all, whatever the block size. 0: as many as
+    # cache.memory_fraction of the device's free memory holds
+    config.pool_positions = 4096
     config.weights_dtype = "float32"
     config.output_folder = "results/serve"
     # The subtrees are the fields of EngineConfig, CacheConfig and SchedulerConfig; what
-    # the comparison sets itself is absent: num_blocks, memory_fraction, allocator.
+    # the comparison sets itself is absent: num_blocks, allocator.
     config.engine = config_dict.create(
         model="paxkv/assets/recall",
         seed=0,
@@ -32,6 +34,7 @@ def get_config() -> config_dict.ConfigDict:
     )
     config.cache = config_dict.create(
         block_size=16,
+        memory_fraction=0.9,
         dtype="float32",
         shuffle_seed=config_dict.placeholder(int),
     )

@@ -21,7 +21,7 @@ from paxkv.analysis.closing import closing_words
 from paxkv.analysis.plots import draw_serving
 from paxkv.analysis.serving import serve_table, serving_metrics
 from paxkv.building import build_engine, context_limit
-from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
+from paxkv.config import EngineConfig, make_engine_config
 from paxkv.models.loading import load_decoder
 from paxkv.replay import Replay, Stopwatch, differing_requests, serve_in_turns
 from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
@@ -31,18 +31,12 @@ CONFIG = config_flags.DEFINE_config_file("config", "configs/serve.py", lock_conf
 
 
 def engine_config(config: Any, allocator: str) -> EngineConfig:
-    """The engine of one system; all have the same usable positions."""
-    cache = CacheConfig(**config.cache, allocator=allocator)
-    num_blocks = config.pool_positions // cache.block_size
-    if num_blocks < 1:
-        raise ValueError(
-            f"pool_positions={config.pool_positions} cannot hold one block of "
-            f"block_size={cache.block_size} tokens; raise --config.pool_positions."
-        )
-    return EngineConfig(
-        **config.engine,
-        cache=replace(cache, num_blocks=num_blocks + 1),  # and the null block
-        scheduler=SchedulerConfig(**config.scheduler),
+    """The engine of one system."""
+    return make_engine_config(
+        engine=config.engine,
+        cache={**config.cache, "allocator": allocator},
+        scheduler=config.scheduler,
+        pool_positions=config.pool_positions,
     )
 
 
@@ -67,9 +61,14 @@ def main(argv: list[str]) -> int:
 
     # --- build: an engine for each system, around one set of weights
     replays, executors, compile_s = {}, {}, {}
-    for name in configs:
+    num_blocks = next(iter(configs.values())).cache.num_blocks
+    for name, one in configs.items():
         clock = Stopwatch()
-        engine, executors[name] = build_engine(configs[name], decoder, clock=clock)
+        one = replace(one, cache=replace(one.cache, num_blocks=num_blocks))
+        engine, executors[name] = build_engine(one, decoder, clock=clock)
+        num_blocks = executors[
+            name
+        ].cache_plan.num_blocks  # what the first one found room for
         compile_s[name] = executors[name].warm_up(engine.scheduler.tables)
         replays[name] = Replay(engine, workload.items, clock)
     executor = next(iter(executors.values()))

@@ -1,7 +1,8 @@
 """Settings of an engine. Frozen and checked when made; what is derived lives elsewhere."""
 
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from paxkv.policies.victim import VICTIM_POLICIES
 
@@ -110,3 +111,35 @@ class EngineConfig:
         _require_one_of(
             "matmul_precision", self.matmul_precision, get_args(MatmulPrecision)
         )
+
+
+def make_engine_config(
+    *,
+    engine: Mapping[str, Any],
+    cache: Mapping[str, Any],
+    scheduler: Mapping[str, Any],
+    pool_positions: int,
+) -> EngineConfig:
+    """Joins the subtrees of an experiment's config; their keys are the fields' names.
+
+    Args:
+      pool_positions: usable positions of the pool, rounded down to whole blocks; 0: as
+        many as `cache["memory_fraction"]` of the device's free memory holds.
+
+    Raises:
+      ValueError: a setting is out of range, or the pool cannot hold one block.
+    """
+    cache_config = CacheConfig(**cache)
+    if pool_positions:
+        num_blocks = pool_positions // cache_config.block_size
+        _require(
+            num_blocks >= 1,
+            f"pool_positions={pool_positions}",
+            f"one block takes block_size={cache_config.block_size} tokens; raise it",
+        )
+        cache_config = replace(
+            cache_config, num_blocks=num_blocks + 1
+        )  # and the null block
+    return EngineConfig(
+        **engine, cache=cache_config, scheduler=SchedulerConfig(**scheduler)
+    )

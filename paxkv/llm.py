@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
-from paxkv.building import build_engine
+from paxkv.building import build_engine, context_limit
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.models.loading import load_decoder
 from paxkv.outputs import RequestOutput, RequestText
@@ -75,6 +75,7 @@ class LLM:
         decoder = load_decoder(model, dtype)
         self.tokenizer = Tokenizer.load(tokenizer or model)
         self.engine, self.executor = build_engine(self.config, decoder)
+        self.max_context = context_limit(self.config, decoder.config.max_context)
         self._running: dict[int, RequestText] = {}
         self._news: dict[int, RequestOutput] = {}  # not yet taken by a reader
 
@@ -131,20 +132,23 @@ class LLM:
         finally:
             self._drop([request_id])
 
-    def perplexity(self, text: str) -> float:
-        """exp of the mean negative log-likelihood of the text's tokens after the first.
+    def perplexity(self, text: str, *, use_tqdm: bool = True) -> float:
+        """exp of the mean negative log-likelihood of the text's tokens.
+
+        A text longer than the context is cut into windows as long as a prompt may be,
+        each scored by itself; the first token of a window has no prediction.
 
         Raises:
-          ValueError: the text has fewer than two tokens or exceeds the context.
+          ValueError: the text has fewer than two tokens.
         """
+        ids = self._encode(text)
+        if len(ids) < 2:
+            raise ValueError(f"a text of {len(ids)} tokens has none to score; give ≥ 2.")
+        size = self.max_context - 1  # room for the one output token
+        windows = [ids[start : start + size] for start in range(0, len(ids), size)]
         settings = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
-        (output,) = self.generate([text], settings, use_tqdm=False)
-        scored = [entry.logprob for entry in output.prompt_logprobs or () if entry]
-        if not scored:
-            raise ValueError(
-                f"a text of {len(output.prompt_token_ids)} tokens cannot be scored; give "
-                f"at least 2 tokens that fit the context. {output.outputs[0].message}"
-            )
+        outputs = self.generate(windows, settings, use_tqdm=use_tqdm)
+        scored = [e.logprob for output in outputs for e in output.prompt_logprobs[1:]]
         return math.exp(-sum(scored) / len(scored))
 
     def abort(self, request_id: int) -> bool:

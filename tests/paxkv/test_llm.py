@@ -168,7 +168,16 @@ def test_perplexity_of_a_text_is_that_of_dense_attention(llm):
     logprobs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     scored = logprobs[np.arange(len(ids) - 1), ids[1:]]
     assert llm.perplexity(text) == pytest.approx(np.exp(-scored.mean()), rel=1e-3)
-    with pytest.raises(ValueError, match="at least 2 tokens"):
+
+
+def test_perplexity_of_a_text_longer_than_the_context_is_that_of_its_windows(llm):
+    size = 127
+    text = "".join(chr(97 + i * i % 26) for i in range(2 * size + 40))
+    parts = [text[:size], text[size : 2 * size], text[2 * size :]]
+    losses = [np.log(llm.perplexity(part)) * (len(part) - 1) for part in parts]
+    expected = np.exp(sum(losses) / (len(text) - len(parts)))
+    assert llm.perplexity(text, use_tqdm=False) == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(ValueError, match="1 tokens"):
         llm.perplexity("x")
 
 
