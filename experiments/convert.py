@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from paxkv.models.checkpoint import TOKENIZER, is_checkpoint, save_checkpoint
 from paxkv.models.loading import load_decoder
@@ -55,6 +55,7 @@ def find_tokenizer(weights: Path, folder: Path) -> Path | None:
 def main(argv: list[str]) -> None:
     if argv[1:]:
         raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+    logging.set_verbosity(logging.WARNING)
     weights, out = Path(WEIGHTS.value), Path(OUT.value)
     scratch = Path(tempfile.mkdtemp(prefix="paxkv-convert-"))
     try:

@@ -20,7 +20,7 @@ from ml_collections import config_flags
 from tqdm import tqdm
 
 from paxkv.building import build_engine
-from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
+from paxkv.config import make_engine_config
 from paxkv.engine import Engine
 from paxkv.models.loading import load_decoder
 from paxkv.sampling_params import MAX_LOGPROBS, SamplingParams
@@ -137,14 +137,11 @@ def main(argv: list[str]) -> int:
     config = CONFIG.value
     try:
         cases = load_cases(Path(REFERENCE.value))
-        cache = CacheConfig(
-            **config.cache,
-            num_blocks=config.pool_positions // config.cache.block_size + 1,
-        )
-        engine_config = EngineConfig(
-            **(config.engine.to_dict() | {"model": WEIGHTS.value}),
-            cache=cache,
-            scheduler=SchedulerConfig(**config.scheduler),
+        engine_config = make_engine_config(
+            engine={**config.engine, "model": WEIGHTS.value},
+            cache=config.cache,
+            scheduler=config.scheduler,
+            pool_positions=config.pool_positions,
         )
         decoder = load_decoder(WEIGHTS.value, config.weights_dtype)
         engine, executor = build_engine(engine_config, decoder)

@@ -148,7 +148,8 @@ class LLM:
         windows = [ids[start : start + size] for start in range(0, len(ids), size)]
         settings = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
         outputs = self.generate(windows, settings, use_tqdm=use_tqdm)
-        scored = [e.logprob for output in outputs for e in output.prompt_logprobs[1:]]
+        entries = [e for output in outputs for e in output.prompt_logprobs or ()]
+        scored = [entry.logprob for entry in entries if entry is not None]
         return math.exp(-sum(scored) / len(scored))
 
     def abort(self, request_id: int) -> bool:

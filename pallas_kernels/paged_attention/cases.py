@@ -137,11 +137,8 @@ def make_inputs(
     counts = -(-lengths // size)
     num_seqs, num_rows = len(lengths), len(lengths) + case.padding_seqs
     num_blocks = int(counts.sum()) + 3  # the null block and two that nobody owns
-    owned = rng.permutation(np.arange(2, num_blocks))[: counts.sum()]
-    if num_blocks - 1 not in owned:
-        owned[0] = num_blocks - 1
-    if 1 not in owned:
-        owned[-1] = 1
+    inner = rng.permutation(np.arange(2, num_blocks - 1))[: counts.sum() - 2]
+    owned = rng.permutation(np.concatenate([inner, [1, num_blocks - 1]]))
     tables = rng.choice(GARBAGE_ENTRIES, (num_rows, int(counts.max()))).astype(np.int32)
     rows = np.full(
         (NUM_LAYERS, num_blocks, size, 2 * case.kv_heads, case.head_dim), np.nan, np.float32

@@ -1,0 +1,101 @@
+"""Bad arguments are named while tracing, with both values.
+
+The shape checks are called directly: through the ops, the shape annotations that tests
+enforce would speak first.
+"""
+
+import jax.numpy as jnp
+import pytest
+
+from pallas_kernels.paged_attention import (
+    IMPLEMENTATIONS,
+    Tiling,
+    paged_attention,
+    ragged_paged_attention,
+)
+from pallas_kernels.paged_attention.api import check_inputs, check_ragged
+from pallas_kernels.paged_attention.cases import Case, make_inputs
+
+CASE = Case(
+    name="errors", num_heads=4, kv_heads=2, head_dim=8, block_size=4, context_lens=(5, 9)
+)
+
+
+def i32(*shape):
+    return jnp.zeros(shape, jnp.int32)
+
+
+@pytest.fixture(scope="module")
+def good():
+    inputs = make_inputs(CASE, platform="cpu")
+    return dict(
+        q=inputs.q,
+        cache=inputs.cache,
+        block_tables=inputs.block_tables,
+        context_lens=inputs.context_lens,
+        window=None,
+        soft_cap=None,
+        sinks=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (dict(q=jnp.zeros((2, 4, 16))), r"\(2, 4, 16\) must be \[queries, H, 8\]"),
+        (dict(q=jnp.zeros((2, 3, 8))), r"\(2, 3, 8\).*multiple of the pool's kv_heads=2"),
+        (dict(block_tables=i32(2, 0)), r"block_tables of shape \(2, 0\).*P ≥ 1"),
+        (dict(context_lens=i32(3)), r"context_lens of shape \(3,\).*block_tables \(2, 3\)"),
+        (dict(block_tables=jnp.zeros((2, 3))), "block_tables has dtype float32.*int32"),
+        (
+            dict(context_lens=jnp.zeros(2, jnp.int16)),
+            "context_lens has dtype int16.*int32",
+        ),
+        (dict(window=0), "window=0 must be at least 1"),
+        (dict(window=-3), "window=-3 must be at least 1"),
+        (dict(window=i32(2)), r"window of shape \(2,\) must be a scalar"),
+        (dict(soft_cap=0.0), "soft_cap=0.0 must be positive"),
+        (dict(sinks=jnp.zeros(3)), r"sinks of shape \(3,\).*q has 4"),
+    ],
+)
+def test_bad_inputs(good, bad, message):
+    check_inputs(**good)
+    with pytest.raises(ValueError, match=message):
+        check_inputs(**good | bad)
+
+
+def test_bad_ragged_inputs():
+    check_ragged(i32(2), i32(3), i32(1))
+    with pytest.raises(ValueError, match=r"query_starts of shape \(2,\).*\(2,\)"):
+        check_ragged(i32(2), i32(2), i32(1))
+    with pytest.raises(ValueError, match=r"num_seqs of shape \(2,\) must be \[1\]"):
+        check_ragged(i32(2), i32(3), i32(2))
+    with pytest.raises(ValueError, match="query_starts has dtype float32"):
+        check_ragged(i32(2), jnp.zeros(3), i32(1))
+
+
+@pytest.mark.parametrize("name", ["tpu", "gpu", "gpu_triton", "cpu", "auto", "XLA"])
+def test_other_implementations_are_not_offered(name):
+    arguments = make_inputs(CASE, platform="cpu").arguments()
+    message = rf"implementation='{name}' .* choose from \['reference', 'xla'\]"
+    with pytest.raises(ValueError, match=message):
+        paged_attention(*arguments, scale=1.0, implementation=name)
+    with pytest.raises(ValueError, match=message):
+        ragged_paged_attention(*arguments, i32(3), i32(1), scale=1.0, implementation=name)
+    assert name not in IMPLEMENTATIONS
+
+
+def test_decode_takes_one_query_per_sequence():
+    inputs = make_inputs(CASE, platform="cpu")
+    arguments = inputs._replace(q=jnp.zeros((3, 4, 8))).arguments()
+    with pytest.raises((ValueError, TypeError)):  # TypeError: of the annotations
+        paged_attention(*arguments, scale=1.0, implementation="xla")
+
+
+def test_the_reference_has_no_tiling():
+    arguments = make_inputs(CASE, platform="cpu").arguments()
+    tiling = Tiling(blocks_per_chunk=1, queries_per_tile=1)
+    with pytest.raises(ValueError, match="'reference' has no tiles"):
+        paged_attention(*arguments, scale=1.0, implementation="reference", tiling=tiling)
+    with pytest.raises(ValueError, match="blocks_per_chunk=0"):
+        Tiling(blocks_per_chunk=0, queries_per_tile=1)
