@@ -130,6 +130,7 @@ def make_inputs(
     the same for all.
 
     The last two sequences share their first block where that block is full in both.
+    The contexts need at least two blocks in all.
     """
     rng = np.random.default_rng(seed)
     size = case.block_size
@@ -144,7 +145,7 @@ def make_inputs(
         (NUM_LAYERS, num_blocks, size, 2 * case.kv_heads, case.head_dim), np.nan, np.float32
     )
     for seq, blocks in enumerate(np.split(owned, np.cumsum(counts)[:-1])):
-        if seq == num_seqs - 1 and min(lengths[-2:]) >= size:
+        if 0 < seq == num_seqs - 1 and min(lengths[-2:]) >= size:
             blocks = np.concatenate([tables[seq - 1, :1], blocks[1:]])
         tables[seq, : len(blocks)] = blocks
         position = np.arange(lengths[seq])

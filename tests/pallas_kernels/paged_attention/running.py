@@ -1,6 +1,6 @@
 """Runs an op of `cases`, compiled, and cuts off the padded rows."""
 
-from functools import partial
+import functools
 from typing import Any
 
 import jax
@@ -16,29 +16,27 @@ from pallas_kernels.paged_attention.xla import (
 TOLERANCE = 2e-5  # float32: sums of up to 600 products of normal numbers
 
 
+@functools.cache
+def _compiled(op, **static: Any):
+    return jax.jit(functools.partial(op, **static))
+
+
 def attend(case: Case, inputs: Inputs, implementation: str, **changed: Any):
     """Output and lse of the op, rows of queries only. Padded rows must be finite."""
-    is_ragged = inputs.query_starts is not None
-    op = ragged_paged_attention if is_ragged else paged_attention
+    op = ragged_paged_attention if inputs.num_seqs is not None else paged_attention
     options = case.options() | changed
-    traced = {name: options.pop(name) for name in ("window", "sinks")}
-    static = {name: traced.pop(name) for name in list(traced) if _is_static(traced[name])}
-    run = jax.jit(
-        partial(op, **options, **static, return_lse=True, implementation=implementation)
-    )
-    return _rows(case, *run(*inputs.arguments(), **traced))
+    arrays = {name: x for name, x in options.items() if isinstance(x, jax.Array)}
+    static = {name: x for name, x in options.items() if name not in arrays}
+    run = _compiled(op, **static, return_lse=True, implementation=implementation)
+    return _rows(case, *run(*inputs.arguments(), **arrays))
 
 
 def attend_xla(case: Case, inputs: Inputs, run_tiles):
     """As `attend`, with the tiles run by `run_tiles` whatever the platform is."""
-    is_ragged = inputs.query_starts is not None
+    is_ragged = inputs.num_seqs is not None
     op = ragged_paged_attention_xla if is_ragged else paged_attention_xla
-    run = jax.jit(partial(op, **case.options(), tiling=None, run=run_tiles))
+    run = jax.jit(functools.partial(op, **case.options(), tiling=None, run=run_tiles))
     return _rows(case, *run(*inputs.arguments()))
-
-
-def _is_static(value: Any) -> bool:
-    return value is None or isinstance(value, int)
 
 
 def _rows(case: Case, out: jax.Array, lse: jax.Array) -> tuple[np.ndarray, np.ndarray]:
