@@ -7,6 +7,7 @@ a pool whose shape it dislikes on every step. Only `KVLayout.pack`, `.unpack` an
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import jax
@@ -172,7 +173,7 @@ def _flatten(cache: KVBlocks) -> tuple[tuple[Any, ...], KVLayout]:
     return (cache.kv, cache.scales), cache.layout
 
 
-def _unflatten(layout: KVLayout, children: tuple[Any, ...]) -> KVBlocks:
+def _unflatten(layout: KVLayout, children: Iterable[Any]) -> KVBlocks:
     # jax also puts shapes, shardings and None here, so no check of types may run
     cache = object.__new__(KVBlocks)
     for name, value in zip(("kv", "scales"), children, strict=True):

@@ -43,10 +43,12 @@ def _attend_query(q, position, table, cache, layer, *, scale, window, soft_cap, 
 
 def paged_attention_reference(q, cache, layer, block_tables, context_lens, **options):
     """See `pallas_kernels.paged_attention.paged_attention`."""
-    return lax.map(
-        lambda query: _attend_query(*query, cache, layer, **options),
-        (q, context_lens - 1, block_tables),
-    )
+
+    def attend(query):
+        row, position, table = query
+        return _attend_query(row, position, table, cache, layer, **options)
+
+    return lax.map(attend, (q, context_lens - 1, block_tables))
 
 
 def ragged_paged_attention_reference(

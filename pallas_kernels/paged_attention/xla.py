@@ -241,8 +241,8 @@ def _by_platform(attend, q, tiles, num_tiles, queries_per_tile):
         q,
         tiles,
         num_tiles,
-        cpu=lambda *args: by_loop(attend, *args, queries_per_tile),
-        default=lambda *args: by_batch(attend, *args, queries_per_tile),
+        cpu=lambda q, tiles, count: by_loop(attend, q, tiles, count, queries_per_tile),
+        default=lambda q, tiles, count: by_batch(attend, q, tiles, count, queries_per_tile),
     )
 
 
