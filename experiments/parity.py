@@ -75,12 +75,23 @@ def read_cases(node: Any, name: str = "reference") -> Iterator[Case]:
 
 
 def load_cases(path: Path) -> list[Case]:
+    """All cases of a reference file.
+
+    Raises:
+      ValueError: it is no JSON, or holds no complete case.
+    """
     try:
         cases = list(read_cases(json.loads(path.read_text(encoding="utf-8"))))
     except (ValueError, KeyError) as error:
-        raise ValueError(f"--reference={path} is no reference file ({error!r}).") from error
+        raise ValueError(
+            f"--reference={path} is no reference file ({error!r}); see this module's "
+            "docstring for its form."
+        ) from error
     if not cases:
-        raise ValueError(f"--reference={path} has no object with prompt_ids.")
+        raise ValueError(
+            f"--reference={path} has no object with prompt_ids; see this "
+            "module's docstring for its form."
+        )
     return cases
 
 

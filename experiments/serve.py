@@ -48,6 +48,8 @@ def main(argv: list[str]) -> int:
     # --- parse and load: what can be refused is refused before anything runs
     config = CONFIG.value
     folder = Path(config.output_folder)
+    if not config.allocators:
+        raise app.UsageError("config.allocators is empty; name at least one.")
     try:
         prepare_folder(folder)
         configs = {name: engine_config(config, name) for name in config.allocators}
@@ -56,7 +58,7 @@ def main(argv: list[str]) -> int:
         model_context = decoder.config.max_context
         max_context = context_limit(next(iter(configs.values())), model_context)
         workload = recall_workload(workload_config, max_context)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         raise app.UsageError(str(error)) from error
 
     # --- build: an engine for each system, around one set of weights
@@ -64,15 +66,20 @@ def main(argv: list[str]) -> int:
     num_blocks = next(iter(configs.values())).cache.num_blocks
     for name, one in configs.items():
         clock = Stopwatch()
-        one = replace(one, cache=replace(one.cache, num_blocks=num_blocks))
-        engine, executors[name] = build_engine(one, decoder, clock=clock)
-        num_blocks = executors[
-            name
-        ].cache_plan.num_blocks  # what the first one found room for
+        # all pools are held at once: the first takes its share, the others as much
+        share = one.cache.memory_fraction / len(configs)
+        cache = replace(one.cache, num_blocks=num_blocks, memory_fraction=share)
+        try:
+            engine, executors[name] = build_engine(
+                replace(one, cache=cache), decoder, clock=clock
+            )
+        except ValueError as error:
+            raise app.UsageError(str(error)) from error
+        num_blocks = executors[name].cache_plan.num_blocks
         compile_s[name] = executors[name].warm_up(engine.scheduler.tables)
         replays[name] = Replay(engine, workload.items, clock)
     executor = next(iter(executors.values()))
-    plan = executor.cache_plan
+    plan = executor.cache_plan  # the same for all
     pool = {
         "num_blocks": plan.num_blocks,
         "block_size": plan.block_size,

@@ -24,8 +24,8 @@ from absl import app, flags
 from tqdm import tqdm
 
 from paxkv import recall, training
-from paxkv.models.checkpoint import save_checkpoint
-from paxkv.models.config import ModelConfig, RopeConfig
+from paxkv.models.checkpoint import is_checkpoint, save_checkpoint
+from paxkv.models.config import FULL_ATTENTION, ModelConfig, RopeConfig
 from paxkv.tokenizer import byte_tokenizer
 
 OUT = flags.DEFINE_string("out", None, "Folder of the finished model.", required=True)
@@ -52,6 +52,7 @@ LOG_EVERY = 50  # steps
 
 
 def model_config() -> ModelConfig:
+    """That of the shipped model, unless a flag says otherwise."""
     return ModelConfig(
         family="llama",
         vocab_size=recall.VOCAB_SIZE,
@@ -63,7 +64,7 @@ def model_config() -> ModelConfig:
         head_dim=HEAD_DIM,
         max_context=MAX_CONTEXT,
         rope=RopeConfig(theta=1e7),
-        layer_windows=(0,) * NUM_LAYERS.value,
+        layer_windows=(FULL_ATTENTION,) * NUM_LAYERS.value,
         attention_scale=HEAD_DIM**-0.5,
         eos_token_ids=(recall.STOP_ID,),
     )
@@ -80,16 +81,22 @@ def prompt_lens() -> list[int]:
     return lens
 
 
+def batch_size(length: int) -> int:
+    """Sequences of `--batch_tokens` tokens in all; at least 1."""
+    return max(1, BATCH_TOKENS.value // recall.sequence_len(length))
+
+
 def draw(step: int, length: int) -> recall.RecallBatch:
+    """The training batch of a step; the same whenever it is asked for."""
     rng = np.random.default_rng((SEED.value, step, length))
-    batch = max(1, BATCH_TOKENS.value // (length + length // 4))
-    return recall.make_batch(rng, length, batch, MAX_CONTEXT)
+    return recall.make_batch(rng, length, batch_size(length), MAX_CONTEXT)
 
 
 def held_out(length: int, index: int) -> recall.RecallBatch:
+    """An evaluation batch, without gaps between positions."""
     rng = np.random.default_rng((SEED.value, EVAL_STEP, length, index))
-    batch = max(1, BATCH_TOKENS.value // (length + length // 4))
-    return recall.make_batch(rng, length, batch, max_position=length + length // 4)
+    longest = recall.sequence_len(length)
+    return recall.make_batch(rng, length, batch_size(length), max_position=longest)
 
 
 def evaluate(predict: Callable, params: Any, length: int) -> dict[str, Any]:
@@ -131,7 +138,14 @@ def generate(predict: Callable, params: Any, prompt: recall.RecallPrompt) -> flo
     return right / answered
 
 
-def main(_: list[str]) -> None:
+def main(argv: list[str]) -> None:
+    if argv[1:]:
+        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+    out = Path(OUT.value)
+    if out.exists() and not is_checkpoint(out):
+        raise app.UsageError(
+            f"--out={out} exists and is no checkpoint; give another folder."
+        )
     lens = prompt_lens()
     optimizer = training.make_optimizer(LEARNING_RATE.value, len(lens))
     graph, params = training.init_params(model_config(), SEED.value)
@@ -184,7 +198,6 @@ def main(_: list[str]) -> None:
     record["accuracy"] = {n: evaluate(predict, params, n) for n in sorted(set(lens))}
     tokenizer = work_dir / "tokenizer.json"
     byte_tokenizer().save(tokenizer)
-    out = Path(OUT.value)
     save_checkpoint(out, training.rebuild(graph, params), tokenizer=tokenizer)
     (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
     print(json.dumps(record, indent=2))

@@ -23,6 +23,7 @@ class AttentionOptions:
 
 
 def attention_options(model: ModelConfig, implementation: str) -> AttentionOptions:
+    """Those of a model; `implementation` is one that the kernels offer, not `auto`."""
     return AttentionOptions(
         scale=model.attention_scale,
         soft_cap=model.attention_soft_cap,

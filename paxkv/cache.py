@@ -26,6 +26,7 @@ class CachePlan:
 
     @property
     def nbytes(self) -> int:
+        """Of the pool, the null block included."""
         return self.bytes_per_token * self.block_size * self.num_blocks
 
     def allocate(self) -> tuple[KVBlocks, ...]:

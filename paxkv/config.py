@@ -137,9 +137,8 @@ def make_engine_config(
             f"pool_positions={pool_positions}",
             f"one block takes block_size={cache_config.block_size} tokens; raise it",
         )
-        cache_config = replace(
-            cache_config, num_blocks=num_blocks + 1
-        )  # and the null block
+        with_null_block = num_blocks + 1
+        cache_config = replace(cache_config, num_blocks=with_null_block)
     return EngineConfig(
         **engine, cache=cache_config, scheduler=SchedulerConfig(**scheduler)
     )

@@ -16,6 +16,7 @@ from tokenizers import (
     processors,
 )
 
+from paxkv.models.gguf_file import complete, import_gguf
 from paxkv.token_bytes import WORD_START
 
 # tokenizer.ggml.token_type
@@ -84,24 +85,15 @@ def build_gguf_tokenizer(
 
 
 def _read_facts(path: Path) -> dict[str, Any]:
-    try:
-        import gguf
-    except ImportError as error:
-        raise ImportError(
-            f"reading {path} needs the gguf package; pip install 'paxkv[gguf]'."
-        ) from error
+    gguf = import_gguf(path)
     prefix = "tokenizer.ggml."
-    try:
+    with complete(path):
         fields = gguf.GGUFReader(path).fields
         return {
             name.removeprefix(prefix): field.contents()
             for name, field in fields.items()
             if name.startswith(prefix)
         }
-    except (ValueError, IndexError, KeyError, OverflowError, OSError) as error:
-        raise ValueError(
-            f"{path} is no complete GGUF file ({error}); download it again."
-        ) from error
 
 
 def _sentencepiece(facts: Mapping[str, Any], vocab: dict[str, int]) -> tokenizers.Tokenizer:

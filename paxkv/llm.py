@@ -3,6 +3,8 @@
 import math
 import operator
 from collections.abc import Iterator, Sequence
+from numbers import Integral  # int, and the integers of numpy
+from typing import SupportsIndex
 
 from tqdm import tqdm
 
@@ -14,7 +16,7 @@ from paxkv.sampling_params import SamplingParams
 from paxkv.tokenizer import Tokenizer
 from paxkv.types import FinishReason, RequestUpdate
 
-Prompt = str | Sequence[int]  # text, or token ids as they are
+Prompt = str | Sequence[SupportsIndex]  # text, or token ids as they are
 PROGRESS_FROM_PROMPTS = 2  # a bar for one prompt would be noise
 
 
@@ -98,9 +100,8 @@ class LLM:
         """
         prompts = _as_list(prompts)
         settings = _one_each(sampling_params, len(prompts))
-        encoded = [
-            self._encode(prompt) for prompt in prompts
-        ]  # all before the first is added
+        # all are encoded before the first is added, so that a bad text starts nothing
+        encoded = [self._encode(prompt) for prompt in prompts]
         ids = [
             self._add(*triple) for triple in zip(prompts, encoded, settings, strict=True)
         ]
@@ -206,7 +207,7 @@ def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
         return [prompts]
     texts, ids = [], []
     for entry in prompts:
-        (ids if isinstance(entry, int) else texts).append(entry)
+        (ids if isinstance(entry, Integral) else texts).append(entry)
     if texts and ids:
         raise ValueError("prompts mixes token ids with prompts; give a list of either.")
     return [ids] if ids else texts

@@ -67,6 +67,11 @@ def prompt_len(num_pairs: int, num_queries: int) -> int:
     return PAIR_LEN * num_pairs + KEY_LEN * num_queries + FRAME_LEN
 
 
+def sequence_len(longest_prompt: int) -> int:
+    """Tokens of the longest prompt and the longest answer to it, a quarter of that."""
+    return longest_prompt + longest_prompt // 4
+
+
 def make_prompt(rng: np.random.Generator, num_pairs: int, num_queries: int) -> RecallPrompt:
     """Draws keys, values and queries; `rng` is advanced."""
     if not 1 <= num_queries <= num_pairs <= NUM_KEYS:
@@ -142,11 +147,10 @@ def make_batch(
 ) -> RecallBatch:
     """Draws sequences whose prompts have at most `length` tokens; `rng` is advanced.
 
-    T is `length` and a quarter, the longest answer. Half of the rows spread their
-    pairs over positions up to `max_position`, so that short sequences teach long
-    distances.
+    T is `sequence_len(length)`. Half of the rows spread their pairs over positions up
+    to `max_position`, so that short sequences teach long distances.
     """
-    size = length + length // 4
+    size = sequence_len(length)
     num_pairs, num_queries = _draw_counts(rng, length, batch)
     most = int(num_pairs.max())
     rows = np.arange(batch)[:, None]
@@ -162,9 +166,6 @@ def make_batch(
     queries = keys[rows, asked].reshape(batch, -1)
     answers = values[rows, asked].reshape(batch, -1)
 
-    def take(table: np.ndarray, index: np.ndarray) -> np.ndarray:
-        return table[rows, np.clip(index, 0, table.shape[1] - 1)]
-
     at = np.arange(size + 1)[None, :]
     mark = PAIR_LEN * num_pairs[:, None]  # of `?`
     colon = mark + 1 + KEY_LEN * num_queries[:, None]
@@ -172,43 +173,73 @@ def make_batch(
     ids = np.select(
         [at < mark, at == mark, at < colon, at == colon, at < stop, at == stop],
         [
-            take(pairs, at),
+            _take(pairs, at),
             np.full_like(at, ord("?")),
-            take(queries, at - mark - 1),
+            _take(queries, at - mark - 1),
             np.full_like(at, ord(":")),
-            take(answers, at - colon - 1),
+            _take(answers, at - colon - 1),
             np.full_like(at, STOP_ID),
         ],
         default=0,
     ).astype(np.int32)
     at = at[:, :-1]
-
-    # `:` stands for one more query, which asks for the stop byte
-    query = np.where(at == colon, num_queries[:, None], (at - mark - 2) // KEY_LEN)
-    here = (at > mark) & (at <= colon) & (((at - mark) % KEY_LEN == 0) | (at == colon))
-    value_end = PAIR_LEN - 2  # of a pair: its last value byte
-    next_query = (at - colon) // VALUE_LEN
-    next_end = np.minimum(mark + KEY_LEN * (next_query + 1), colon)
-
-    def only(where: np.ndarray, index: np.ndarray) -> np.ndarray:
-        return np.where(where, index, NOWHERE).astype(np.int32)
-
-    own_pair = only(here & (at < colon), PAIR_LEN * take(asked, query) + value_end)
-    last_pair = only(here & (query > 0), PAIR_LEN * take(asked, query - 1) + value_end)
-    next_query = only((at >= colon) & (at < stop), next_end)
-
-    starts = (at % PAIR_LEN == 0) & (at <= mark) & (at > 0)
-    gap_scale = 2.0 * (max_position - size) * rng.random((batch, 1))
-    gap_scale *= (rng.random((batch, 1)) < 0.5) / (starts.sum(axis=1, keepdims=True))
-    gaps = np.floor(starts * gap_scale * rng.random((batch, size))).astype(np.int64)
-    positions = np.minimum(gaps.cumsum(axis=1), max_position - size) + at
+    own_pair, last_pair, next_query = _lookups(at, mark, colon, stop, asked)
+    pair_starts = (at % PAIR_LEN == 0) & (at <= mark) & (at > 0)
     return RecallBatch(
         tokens=ids[:, :-1],
         targets=ids[:, 1:],
-        positions=positions.astype(np.int32),
+        positions=_spread_positions(rng, pair_starts, max_position),
         is_answer=(at >= colon) & (at < stop),
         own_pair=own_pair,
         last_pair=last_pair,
         next_query=next_query,
         num_queries=num_queries.astype(np.int32),
     )
+
+
+def _take(table: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Entries of each row; an index outside of it gives its first or last."""
+    return np.take_along_axis(table, np.clip(index, 0, table.shape[1] - 1), axis=1)
+
+
+def _lookups(
+    at: np.ndarray,
+    mark: np.ndarray,
+    colon: np.ndarray,
+    stop: np.ndarray,
+    asked: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`own_pair`, `last_pair` and `next_query` of a `RecallBatch`.
+
+    Args:
+      at: index of each token [1, T].
+      mark, colon, stop: indices of `?`, `:` and the stop byte [batch, 1].
+      asked: queried pairs in order [batch, pairs].
+    """
+    # `:` stands for one more query, which asks for the stop byte
+    num_queries = (colon - mark - 1) // KEY_LEN
+    query = np.where(at == colon, num_queries, (at - mark - 2) // KEY_LEN)
+    here = (at > mark) & (at <= colon) & (((at - mark) % KEY_LEN == 0) | (at == colon))
+    value_end = PAIR_LEN - 2  # of a pair: its last value byte
+    next_end = mark + KEY_LEN * ((at - colon) // VALUE_LEN + 1)
+
+    def only(where: np.ndarray, index: np.ndarray) -> np.ndarray:
+        return np.where(where, index, NOWHERE).astype(np.int32)
+
+    return (
+        only(here & (at < colon), PAIR_LEN * _take(asked, query) + value_end),
+        only(here & (query > 0), PAIR_LEN * _take(asked, query - 1) + value_end),
+        only((at >= colon) & (at < stop), np.minimum(next_end, colon)),
+    )
+
+
+def _spread_positions(
+    rng: np.random.Generator, pair_starts: np.ndarray, max_position: int
+) -> np.ndarray:
+    """int32 [batch, T]; half of the rows have gaps before pairs. `rng` is advanced."""
+    batch, size = pair_starts.shape
+    gap_scale = 2.0 * (max_position - size) * rng.random((batch, 1))
+    gap_scale *= (rng.random((batch, 1)) < 0.5) / pair_starts.sum(axis=1, keepdims=True)
+    gaps = np.floor(pair_starts * gap_scale * rng.random((batch, size))).astype(np.int64)
+    positions = np.minimum(gaps.cumsum(axis=1), max_position - size) + np.arange(size)
+    return positions.astype(np.int32)

@@ -64,6 +64,7 @@ class Buckets:
 
     @property
     def shapes(self) -> tuple[StepShape, ...]:
+        """All of them: decode, then mixed."""
         decode = [StepShape(num_tokens=s, num_seqs=s) for s in self.decode_seqs]
         mixed = [self._mixed(t) for t in self.mixed_tokens]
         return tuple(decode + mixed)

@@ -26,6 +26,7 @@ class ByteRules:
     strips_first_space: bool
 
     def apply(self, token: str) -> bytes:
+        """Applies the rules in turn, until one gives bytes."""
         value: str | bytes = token
         for rule in self.rules:
             if isinstance(value, bytes):

@@ -1,6 +1,5 @@
 """Text to token ids and back, over the `tokenizers` library."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from paxkv.detokenizer import DetokenizerStream
 from paxkv.gguf_tokenizer import read_gguf_tokenizer
+from paxkv.models.json_file import read_json
 from paxkv.token_bytes import byte_rules
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -173,12 +173,7 @@ def _read_settings(directory: Path) -> dict[str, Any]:
         file = directory / name
         if not file.is_file():
             continue
-        try:
-            fields = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{file} is no JSON ({error}); download it again.") from error
-        if not isinstance(fields, dict):
-            raise ValueError(f"{file} holds no JSON object; download it again.")
+        fields = read_json(file)
         wanted = "bos_token", "eos_token", "eos_token_id", "eos_token_ids", "add_bos_token"
         settings |= {key: fields[key] for key in wanted if fields.get(key) is not None}
     return settings

@@ -2,14 +2,10 @@
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paxkv.sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from paxkv.sequence_tables import SequenceTables
 from paxkv.sequence_tables import SequenceTables
 
 
@@ -55,6 +51,7 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
+        """Known ones: prompt + output so far."""
         return len(self.prompt_ids) + len(self.output_ids)
 
     @property
@@ -195,5 +192,7 @@ class RequestUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
+    """What a step, and what ended since the one before, tells a caller."""
+
     updates: tuple[RequestUpdate, ...]
     metrics: StepMetrics | None  # None: there was nothing to run

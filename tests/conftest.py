@@ -54,3 +54,9 @@ def pytest_addoption(parser):
         action="store_true",
         help="run the full product of the differential harness (hours)",
     )
+    parser.addoption(
+        "--random-cases",
+        type=int,
+        default=200,
+        help="random combinations that the differential harness tries",
+    )

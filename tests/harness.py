@@ -79,8 +79,8 @@ class PoisonExecutor:
 
 @partial(jax.jit, donate_argnums=0)
 def _poisoned(blocks, owned):
-    kv = jnp.where(owned[None, :, None, None, None], blocks.kv, jnp.nan)
-    return replace(blocks, kv=kv)
+    rows = jnp.where(owned[None, :, None, None, None], blocks.rows(), jnp.nan)
+    return replace(blocks, kv=blocks.layout.pack(rows))
 
 
 def engine_of(case: Case, decoder: Decoder, seed: int = 0) -> tuple[Engine, DeviceExecutor]:

@@ -1,5 +1,6 @@
 """Figures of result rows. matplotlib (the extra `plots`) is loaded when one is drawn."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def _draw_partition(axes: Any, rows: Sequence[Row]) -> None:
     bottoms = [0.0] * len(rows)
     for name in CLASSES:
         shares = [row["metrics"]["partition_percent"][name] for row in rows]
-        shares = [0.0 if share is None or share != share else share for share in shares]
+        shares = [0.0 if share is None or math.isnan(share) else share for share in shares]
         if not any(shares):
             continue
         axes.bar(

@@ -18,6 +18,7 @@ from flax import nnx
 
 from paxkv.models.config import ModelConfig, RopeConfig
 from paxkv.models.decoder import Decoder
+from paxkv.models.json_file import read_json
 from paxkv.models.parameters import (
     build_decoder,
     flat_params,
@@ -26,7 +27,6 @@ from paxkv.models.parameters import (
     parameter_shapes,
     raise_weight_errors,
 )
-from paxkv.models.safetensors_file import read_json
 
 CONFIG = "config.json"
 WEIGHTS = "weights"
@@ -49,9 +49,14 @@ def save_checkpoint(
         in its folder comes along.
 
     Raises:
+      FileExistsError: `directory` holds something else, which is left alone.
       OSError: the disk is full or cannot be written.
     """
     directory = directory.resolve()
+    if directory.exists() and not is_checkpoint(directory):
+        raise FileExistsError(
+            f"{directory} exists and is no checkpoint; give a folder that does not exist."
+        )
     partial = directory.with_name(directory.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

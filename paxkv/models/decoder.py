@@ -77,6 +77,7 @@ class Layer(nnx.Module):
         frequencies: Float[Array, "half"] | None,
         attend: Attend,
     ) -> tuple[Float[Array, "T hidden"], Cache]:
+        """Projections, QK norm and RoPE around `attend`; `frequencies` None: no RoPE."""
         config = self.config
         q = self.q_proj(x).reshape(-1, config.num_heads, config.head_dim)
         k = self.k_proj(x).reshape(-1, config.num_kv_heads, config.head_dim)
@@ -90,6 +91,7 @@ class Layer(nnx.Module):
         return self.o_proj(out.reshape(x.shape[0], -1)), cache
 
     def mlp(self, x: Float[Array, "T hidden"]) -> Float[Array, "T hidden"]:
+        """Two products around an activation, gated or not."""
         activation = ACTIVATIONS[self.config.activation]
         up = self.up_proj(x)
         if self.config.gated_mlp:
@@ -137,6 +139,7 @@ class Decoder(nnx.Module):
     def embed(
         self, tokens: Int32[Array, "T"], positions: Int32[Array, "T"]
     ) -> Float[Array, "T hidden"]:
+        """Scaled token embeddings, plus those of positions where they are a table."""
         # taken from the table itself: nnx.Embed casts to the dtype it was made with
         x = jnp.take(self.embedding.embedding[...], tokens, axis=0)
         # the scale is rounded to the activations' dtype, as the trained models saw it

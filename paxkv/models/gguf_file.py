@@ -1,12 +1,44 @@
 """GGUF files: metadata and dequantised tensors, through the `gguf` package."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 HUGE_FIELDS = "tokenizer.ggml.token", "tokenizer.ggml.scores", "tokenizer.ggml.merges"
+
+
+def import_gguf(path: Path) -> ModuleType:
+    """The `gguf` package, to read `path` with.
+
+    Raises:
+      ImportError: it is absent.
+    """
+    try:
+        import gguf
+    except ImportError as error:
+        raise ImportError(
+            f"reading {path} needs the gguf package; pip install 'paxkv[gguf]'."
+        ) from error
+    return gguf
+
+
+@contextmanager
+def complete(path: Path) -> Generator[None, None, None]:
+    """Explains what `gguf` raises inside the block when it reads a damaged file.
+
+    Raises:
+      ValueError: in place of all that.
+    """
+    try:
+        yield
+    except (ValueError, IndexError, KeyError, OverflowError, OSError) as error:
+        raise ValueError(
+            f"{path} is no complete GGUF file ({error}); download it again."
+        ) from error
 
 
 class GgufFile:
@@ -19,15 +51,10 @@ class GgufFile:
           ImportError: the `gguf` package is absent.
           ValueError: the file is truncated, corrupt, or one part of several.
         """
-        try:
-            import gguf
-        except ImportError as error:
-            raise ImportError(
-                f"reading {path} needs the gguf package; pip install 'paxkv[gguf]'."
-            ) from error
+        gguf = import_gguf(path)
         self.place = str(path)
         self._dequantize = gguf.dequantize
-        try:
+        with complete(path):
             reader = gguf.GGUFReader(path)
             # not the vocabulary, which is large and which the model does not need
             self.metadata: dict[str, Any] = {
@@ -36,10 +63,6 @@ class GgufFile:
                 if not name.startswith(HUGE_FIELDS)
             }
             self._tensors = {tensor.name: tensor for tensor in reader.tensors}
-        except (ValueError, IndexError, KeyError, OverflowError, OSError) as error:
-            raise ValueError(
-                f"{path} is no complete GGUF file ({error}); download it again."
-            ) from error
         num_parts = self.metadata.get("split.count", 1)
         if num_parts > 1:
             raise ValueError(

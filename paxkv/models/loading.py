@@ -9,8 +9,9 @@ from paxkv.models.families import gguf_table, hf_table
 from paxkv.models.gguf_config import config_from_gguf
 from paxkv.models.gguf_file import GgufFile
 from paxkv.models.hf_config import config_from_hf
+from paxkv.models.json_file import read_json
 from paxkv.models.parameters import build_decoder, check_dtype
-from paxkv.models.safetensors_file import SafetensorsFiles, read_json
+from paxkv.models.safetensors_file import SafetensorsFiles
 from paxkv.models.weights import read_parameters
 
 GGUF_MAGIC = b"GGUF"
@@ -61,11 +62,14 @@ def read_hf_config(directory: Path) -> ModelConfig:
         fields |= {} if ends is None else {"eos_token_id": ends}
     try:
         return config_from_hf(fields)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path} lacks a field or gives it a strange value ({error!r}); download it "
-            "again."
-        ) from error
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(_strange(path, error)) from error
+
+
+def _strange(path: Path, error: Exception) -> str:
+    return (
+        f"{path} lacks a field or gives it a strange value ({error!r}); download it again."
+    )
 
 
 def _load_hf(directory: Path, dtype: str) -> Decoder:
@@ -84,7 +88,10 @@ def _load_gguf(path: Path, dtype: str) -> Decoder:
             "file, or the directory that holds the model."
         )
     tensors = GgufFile(path)
-    config = config_from_gguf(tensors)
+    try:
+        config = config_from_gguf(tensors)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(_strange(path, error)) from error
     return build_decoder(
         config, read_parameters(config, tensors, gguf_table(config), dtype)
     )

@@ -1,7 +1,6 @@
 """The safetensors of a Hugging Face directory, in one file or by an index."""
 
 import contextlib
-import json
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -9,6 +8,8 @@ from pathlib import Path
 import ml_dtypes  # noqa: F401 - gives numpy the bfloat16 that safetensors asks it for
 import numpy as np
 from safetensors import SafetensorError, safe_open
+
+from paxkv.models.json_file import read_json
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -97,18 +98,3 @@ def _listing(directory: Path) -> Mapping[Path, set[str] | None]:
         f"{directory} has neither {SINGLE} nor {INDEX}, only {', '.join(others)}; save the "
         "model as safetensors (save_pretrained(..., safe_serialization=True))."
     )
-
-
-def read_json(path: Path) -> dict:
-    """A JSON object from a file.
-
-    Raises:
-      ValueError: it is not one.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON ({error}); download it again.") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, holds {type(value).__name__}.")
-    return value

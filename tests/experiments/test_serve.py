@@ -87,6 +87,8 @@ def test_report_and_figure(served):
         ("--config.cache.block_size=0", "block_size=0"),
         ("--config.pool_positions=8", "pool_positions=8"),
         ("--config.workload.arrival=bursts", "arrival='bursts'"),
+        ("--config.engine.implementation=fast", "implementation='fast'"),
+        ("--config.allocators=()", "allocators is empty"),
         ("--config.output_folder=LICENSE/results", "part of the path is a file"),
     ],
 )

@@ -1,7 +1,7 @@
 """Same tokens always: every way to serve a workload against dense attention.
 
-Each axis alone against the base case, then 200 seeded random combinations, or the full
-product with `--full` (pytest tests/paxkv/test_differential.py --full).
+Each axis alone against the base case, then seeded random combinations (200, or
+`--random-cases`), or the full product with `--full`.
 """
 
 import functools
@@ -26,18 +26,21 @@ BLOCK_SIZES = (1, 2, 3, 8, 16, 64, 256)
 ALLOCATORS = ("paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle")
 CHUNKS = (1, 2, 3, 7, 16, 33, 64)
 PREEMPT_EVERY = (0, 1, 2, 3, 7)
-NUM_RANDOM_CASES = 200
 ENGINE_SEED = 0
 
 
+# (prompt, output) tokens of each request, around block borders
+LENGTHS = ((1, 9), (15, 8), (16, 8), (17, 5), (33, 12), (64, 6), (90, 10), (5, 40))
+# of the random combinations: fewer steps each, so that there can be many
+SHORT_LENGTHS = ((1, 6), (16, 5), (33, 4), (70, 5), (5, 9))
+
+
 @functools.cache
-def workload() -> tuple[Work, ...]:
-    """Lengths around block borders; greedy and seeded requests side by side."""
+def workload(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[Work, ...]:
+    """Greedy and seeded requests side by side."""
     rng = np.random.default_rng(5)
     work = []
-    for index, (prompt_len, max_tokens) in enumerate(
-        [(1, 9), (15, 8), (16, 8), (17, 5), (33, 12), (64, 6), (90, 10), (5, 40)]
-    ):
+    for index, (prompt_len, max_tokens) in enumerate(lengths):
         sampling = SamplingParams(
             max_tokens=max_tokens,
             temperature=0.0 if index % 2 == 0 else 0.8,
@@ -50,14 +53,17 @@ def workload() -> tuple[Work, ...]:
 
 
 @functools.cache
-def base_tokens() -> dict[int, tuple[int, ...]]:
-    return serve(BASE, workload())
+def base_tokens(
+    lengths: tuple[tuple[int, int], ...] = LENGTHS,
+) -> dict[int, tuple[int, ...]]:
+    return serve(BASE, workload(lengths))
 
 
-def test_base_equals_dense_attention_and_gaps_are_wide():
+@pytest.mark.parametrize("lengths", [LENGTHS, SHORT_LENGTHS], ids=["long", "short"])
+def test_base_equals_dense_attention_and_gaps_are_wide(lengths):
     """One dense pass over the finished sequence judges every token of it."""
-    tokens = base_tokens()
-    for index, work in enumerate(workload()):
+    tokens = base_tokens(lengths)
+    for index, work in enumerate(workload(lengths)):
         gap = smallest_gap(
             tiny_decoder(), work, tokens[index], request_id=index, seed=ENGINE_SEED
         )
@@ -96,14 +102,14 @@ def combined(count: int) -> list[Case]:
             shuffle_seed=one_of((None, 1, 2)),
             order_seed=one_of((None, 1, 2, 3)),
             poison=bool(rng.integers(2)),
-            aborts={int(rng.integers(30)): int(rng.integers(8))},
+            aborts={int(rng.integers(20)): int(rng.integers(len(SHORT_LENGTHS)))},
         )
         for _ in range(count)
     ]
 
 
-def assert_same_tokens(case: Case) -> None:
-    got, expected = serve(case, workload()), base_tokens()
+def assert_same_tokens(case: Case, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> None:
+    got, expected = serve(case, workload(lengths)), base_tokens(lengths)
     for index, tokens in got.items():
         assert tokens == expected[index], (case, index)
 
@@ -113,9 +119,9 @@ def test_each_axis_alone(case):
     assert_same_tokens(case)
 
 
-def test_random_combinations():
-    for case in combined(NUM_RANDOM_CASES):
-        assert_same_tokens(case)
+def test_random_combinations(request):
+    for case in combined(request.config.getoption("--random-cases")):
+        assert_same_tokens(case, SHORT_LENGTHS)
 
 
 def test_cancellation_at_every_step():

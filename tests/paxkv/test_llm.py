@@ -55,7 +55,8 @@ def test_one_text_and_token_ids_are_prompts_too(llm):
     (from_text,) = llm.generate("hello", GREEDY)
     (from_ids,) = llm.generate(list(b"hello"), GREEDY)
     (from_list,) = llm.generate([list(b"hello")], GREEDY)
-    assert from_text.outputs == from_ids.outputs == from_list.outputs
+    (from_array,) = llm.generate(list(np.frombuffer(b"hello", np.uint8)), GREEDY)
+    assert from_text.outputs == from_ids.outputs == from_list.outputs == from_array.outputs
     assert from_ids.prompt is None
     assert from_ids.prompt_token_ids == tuple(b"hello")
     assert llm.generate([], GREEDY) == []

@@ -48,6 +48,13 @@ def test_a_copy_loads(saved, tmp_path):
     assert load_decoder(tmp_path / "elsewhere").config.family == "gemma3"
 
 
+def test_saving_leaves_alone_what_is_no_checkpoint(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="is no checkpoint"):
+        save_checkpoint(tmp_path, decoder_of("gemma3"))
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
 def test_saving_replaces_and_brings_the_tokenizer(tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "source/tokenizer.json").write_text("{}")

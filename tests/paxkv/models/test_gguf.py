@@ -116,12 +116,22 @@ def test_a_file_that_is_no_gguf(tmp_path):
         load_decoder(tmp_path / "weights.bin")
 
 
-def test_an_unsupported_architecture_is_named(tmp_path):
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "mamba")
+def write_only_architecture(path, architecture):
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_tensor("x", np.ones(3, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def test_a_missing_fact_is_named(tmp_path):
+    write_only_architecture(tmp_path / "a.gguf", "llama")
+    with pytest.raises(ValueError, match=r"a\.gguf lacks llama\.embedding_length.*again"):
+        load_decoder(tmp_path / "a.gguf")
+
+
+def test_an_unsupported_architecture_is_named(tmp_path):
+    write_only_architecture(tmp_path / "a.gguf", "mamba")
     with pytest.raises(ValueError, match="'mamba'.*llama, qwen2, qwen3, gemma2, gemma3"):
         load_decoder(tmp_path / "a.gguf")
