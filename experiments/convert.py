@@ -12,17 +12,20 @@ from pathlib import Path
 
 from absl import app, flags, logging
 
+from experiments import entry
 from paxkv.models.checkpoint import TOKENIZER, is_checkpoint, save_checkpoint
 from paxkv.models.loading import load_decoder
 from paxkv.models.parameters import DTYPES, decoder_params
 from paxkv.tokenizer import Tokenizer
 
-WEIGHTS = flags.DEFINE_string(
-    "weights", None, "A Hugging Face directory or a GGUF file.", required=True
-)
-OUT = flags.DEFINE_string("out", None, "Folder of the new checkpoint.", required=True)
+WEIGHTS = flags.DEFINE_string("weights", "", "A Hugging Face directory or a GGUF file.")
+OUT = flags.DEFINE_string("out", "", "Folder of the new checkpoint.")
 DTYPE = flags.DEFINE_enum("dtype", "float32", DTYPES, "Of the weights; norms stay float32.")
 OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the checkpoint in --out.")
+flags.register_validator(
+    "weights", bool, "give the Hugging Face directory or the GGUF file to convert."
+)
+flags.register_validator("out", bool, "give a folder for the new checkpoint.")
 
 
 def check_out(out: Path) -> None:
@@ -52,10 +55,8 @@ def find_tokenizer(weights: Path, folder: Path) -> Path | None:
     return folder / TOKENIZER
 
 
-def main(argv: list[str]) -> None:
-    if argv[1:]:
-        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
-    logging.set_verbosity(logging.WARNING)
+def main() -> None:
+    logging.set_verbosity(logging.FATAL)  # what Orbax logs in its threads is raised, too
     weights, out = Path(WEIGHTS.value), Path(OUT.value)
     scratch = Path(tempfile.mkdtemp(prefix="paxkv-convert-"))
     try:
@@ -82,4 +83,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    entry.run(main)

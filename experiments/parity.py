@@ -19,6 +19,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 from tqdm import tqdm
 
+from experiments import entry
 from paxkv.building import build_engine
 from paxkv.config import make_engine_config
 from paxkv.engine import Engine
@@ -31,7 +32,10 @@ WEIGHTS = flags.DEFINE_string(
 )
 REFERENCE = flags.DEFINE_string("reference", None, "The JSON file.", required=True)
 TOLERANCE = flags.DEFINE_float("tolerance", 2e-3, "Largest difference of a first logit.")
-CONFIG = config_flags.DEFINE_config_file("config", "configs/serve.py", lock_config=True)
+DEFAULT_CONFIG = "configs/serve.py"
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string=f"Python file of the config; default: {DEFAULT_CONFIG}."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +143,7 @@ def logit_difference(case: Case, first: TokenLogprobs | None) -> float:
     return float(np.abs(logprobs - logprobs[0] - relative).max())
 
 
-def main(argv: list[str]) -> int:
-    if argv[1:]:
-        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+def main() -> int:
     logging.set_verbosity(logging.WARNING)
 
     # --- load
@@ -188,4 +190,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    entry.run(main, config=DEFAULT_CONFIG)

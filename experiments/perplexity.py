@@ -7,6 +7,7 @@ from pathlib import Path
 
 from absl import app, flags
 
+from experiments import entry
 from paxkv import LLM
 
 MODEL = flags.DEFINE_string("model", None, "Checkpoint, directory or GGUF.", required=True)
@@ -17,9 +18,7 @@ BLOCK_SIZE = flags.DEFINE_integer("block_size", 16, "Tokens per block.")
 MAX_CONTEXT = flags.DEFINE_integer("max_context", None, "Tokens; default: the model's.")
 
 
-def main(argv: list[str]) -> None:
-    if argv[1:]:
-        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+def main() -> None:
     try:
         text = Path(TEXT.value).read_text(encoding="utf-8")
         llm = LLM(
@@ -44,4 +43,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    entry.run(main)

@@ -3,9 +3,11 @@
     python -m experiments.serve --config=configs/serve.py --config.cache.block_size=32
 
 Prints a table, writes rows (JSONL) and a figure (PNG), and closes with what paging saved,
-kept and was worth. Exits with 1 if the systems disagree in a single token.
+kept and was worth. Exits with 1 if the systems disagree in a single token, or if one
+rejects a request.
 """
 
+import itertools
 import os
 import shlex
 import sys
@@ -17,17 +19,27 @@ from absl import app, logging
 from ml_collections import config_flags
 from tqdm import tqdm
 
+from experiments import entry
 from paxkv.analysis.closing import closing_words
 from paxkv.analysis.plots import draw_serving
 from paxkv.analysis.serving import serve_table, serving_metrics
 from paxkv.building import build_engine, context_limit
 from paxkv.config import EngineConfig, make_engine_config
 from paxkv.models.loading import load_decoder
-from paxkv.replay import Replay, Stopwatch, differing_requests, serve_in_turns
+from paxkv.replay import (
+    Replay,
+    Stopwatch,
+    differing_requests,
+    rejections,
+    serve_in_turns,
+)
 from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
 from paxkv.workload import WorkloadConfig, recall_workload, score_recall
 
-CONFIG = config_flags.DEFINE_config_file("config", "configs/serve.py", lock_config=True)
+DEFAULT_CONFIG = "configs/serve.py"
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string=f"Python file of the config; default: {DEFAULT_CONFIG}."
+)
 
 
 def engine_config(config: Any, allocator: str) -> EngineConfig:
@@ -40,9 +52,7 @@ def engine_config(config: Any, allocator: str) -> EngineConfig:
     )
 
 
-def main(argv: list[str]) -> int:
-    if argv[1:]:
-        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+def main() -> int:
     logging.set_verbosity(logging.WARNING)
 
     # --- parse and load: what can be refused is refused before anything runs
@@ -50,6 +60,8 @@ def main(argv: list[str]) -> int:
     folder = Path(config.output_folder)
     if not config.allocators:
         raise app.UsageError("config.allocators is empty; name at least one.")
+    if not config.output_folder:
+        raise app.UsageError("config.output_folder is empty; name a folder.")
     try:
         prepare_folder(folder)
         configs = {name: engine_config(config, name) for name in config.allocators}
@@ -142,14 +154,19 @@ def main(argv: list[str]) -> int:
     )
     print(closing_words(rows), end="\n\n")
     failed = False
-    reference, *others = replays
-    for name in others:
-        differing = differing_requests(replays[reference], replays[name])
-        if differing:
+    for one, other in itertools.combinations(replays, 2):
+        if differing := differing_requests(replays[one], replays[other]):
             failed = True
-            print(f"FAILED: {name} and {reference} differ in requests {differing}.")
+            print(f"FAILED: {other} and {one} differ in requests {differing}.")
+    rejected = {name: rejections(replay) for name, replay in replays.items()}
+    for name, messages in rejected.items():
+        if messages:
+            first, message = next(iter(messages.items()))
+            print(f"{name} rejected requests {[*messages]}; of {first} it says: {message}")
+    any_rejected = any(rejected.values())
     if not failed:
-        print(f"All tokens of all {len(workload.items)} requests are equal in all rows.")
+        which = "in the rows that served them" if any_rejected else "in all rows"
+        print(f"All tokens of all {len(workload.items)} requests are equal {which}.")
 
     # --- write
     try:
@@ -162,8 +179,14 @@ def main(argv: list[str]) -> int:
         print(f"FAILED: {error}")
     except ImportError as error:
         print(f"No figure: {error}")
-    return int(failed)
+    if any_rejected:
+        room = "pool_positions" if config.pool_positions else "cache.memory_fraction"
+        print(
+            "FAILED: requests were rejected, so the rows served different work. "
+            f"Raise --config.{room}; the pool has {pool['positions']:,} positions."
+        )
+    return int(failed or any_rejected)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    entry.run(main, config=DEFAULT_CONFIG)

@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 from absl import app, flags
 from tqdm import tqdm
 
+from experiments import entry
 from paxkv import recall, training
 from paxkv.models.checkpoint import is_checkpoint, save_checkpoint
 from paxkv.models.config import FULL_ATTENTION, ModelConfig, RopeConfig
@@ -138,9 +139,7 @@ def generate(predict: Callable, params: Any, prompt: recall.RecallPrompt) -> flo
     return right / answered
 
 
-def main(argv: list[str]) -> None:
-    if argv[1:]:
-        raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+def main() -> None:
     out = Path(OUT.value)
     if out.exists() and not is_checkpoint(out):
         raise app.UsageError(
@@ -204,4 +203,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    entry.run(main)

@@ -2,17 +2,18 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
 from absl import logging
 
 from paxkv.allocators import make_allocator
-from paxkv.cache import plan_cache
+from paxkv.cache import CachePlan, plan_cache
 from paxkv.config import EngineConfig
 from paxkv.device_executor import DeviceExecutor
 from paxkv.engine import Engine
+from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.platform import current_device, resolve_implementation
 from paxkv.sampling_table import SamplingTable
@@ -48,63 +49,82 @@ def build_engine(
     decoder: Decoder,
     *,
     clock: Callable[[], float] = time.monotonic,
+    tokenizer_eos_ids: Sequence[int] = (),
 ) -> tuple[Engine, DeviceExecutor]:
     """Allocates the pool and joins scheduler and executor around one set of tables.
+
+    Args:
+      clock: tells seconds.
+      tokenizer_eos_ids: end a request as those of the model's own config do.
 
     Raises:
       ValueError: a limit of the config, the model or the device is violated.
     """
     use_compilation_cache()
-    model, limits = decoder.config, config.scheduler
-    device = current_device()
-    max_context = context_limit(config, model.max_context)
+    model, device = decoder.config, current_device()
+    implementation = resolve_implementation(config.implementation, device.platform)
     cache_plan = plan_cache(
         model,
         config.cache,
-        max_num_seqs=limits.max_num_seqs,
-        max_context=max_context,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_context=context_limit(config, model.max_context),
         platform=device.platform,
         free_bytes=device.free_bytes,
     )
-    tables = SequenceTables(
-        max_num_seqs=limits.max_num_seqs,
-        max_context=max_context,
-        blocks_per_sequence=(-(-max_context // config.cache.block_size),),
-    )
-    scheduler = Scheduler(
-        limits,
-        make_allocator(
-            config.cache,
-            num_blocks=cache_plan.num_blocks,
-            tables=tables,
-            max_context=max_context,
-        ),
-        tables,
-        max_context=max_context,
-        vocab_size=model.vocab_size,
-        eos_token_ids=model.eos_token_ids,
-        check_invariants=config.check_invariants,
-    )
+    eos_token_ids = sorted({*model.eos_token_ids, *tokenizer_eos_ids})
+    scheduler = _build_scheduler(config, model, cache_plan, eos_token_ids)
     executor = DeviceExecutor(
         decoder,
         cache_plan,
         SamplingTable(
-            max_num_seqs=limits.max_num_seqs,
+            max_num_seqs=config.scheduler.max_num_seqs,
             vocab_size=model.vocab_size,
             engine_seed=config.seed,
-            eos_token_ids=model.eos_token_ids,
+            eos_token_ids=eos_token_ids,
         ),
-        make_buckets(limits.max_num_seqs, limits.max_num_batched_tokens),
+        make_buckets(
+            config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens
+        ),
         device_name=device.name,
-        implementation=resolve_implementation(config.implementation, device.platform),
+        implementation=implementation,
         matmul_precision=config.matmul_precision,
     )
     logging.info(
         "engine on %s: %s attention, %s products, pool of %d blocks x %d tokens",
         device.name,
-        executor.options.attention.implementation,
+        implementation,
         config.matmul_precision,
         cache_plan.num_blocks,
         cache_plan.block_size,
     )
     return Engine(scheduler, executor, clock), executor
+
+
+def _build_scheduler(
+    config: EngineConfig,
+    model: ModelConfig,
+    cache_plan: CachePlan,
+    eos_token_ids: Sequence[int],
+) -> Scheduler:
+    """The tables, the allocator that fills them, and the scheduler over both."""
+    max_context = context_limit(config, model.max_context)
+    tables = SequenceTables(
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_context=max_context,
+        blocks_per_sequence=(-(-max_context // config.cache.block_size),),
+    )
+    allocator = make_allocator(
+        config.cache,
+        num_blocks=cache_plan.num_blocks,
+        tables=tables,
+        max_context=max_context,
+    )
+    return Scheduler(
+        config.scheduler,
+        allocator,
+        tables,
+        max_context=max_context,
+        vocab_size=model.vocab_size,
+        eos_token_ids=eos_token_ids,
+        check_invariants=config.check_invariants,
+    )

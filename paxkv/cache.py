@@ -56,7 +56,7 @@ def plan_cache(
     `max_num_seqs` sequences of `max_context` tokens can fill.
 
     Raises:
-      ValueError: not even one sequence of one block fits into the memory.
+      ValueError: the pool, or not even one block, fits into the free memory.
     """
     dtype = jnp.dtype(cache.dtype)
     layout = kv_layout(model.num_kv_heads, model.head_dim, dtype, platform)
@@ -67,6 +67,7 @@ def plan_cache(
         block_size=cache.block_size,
     )
     if cache.num_blocks is not None:
+        _check_fits(plan, free_bytes)
         return plan
     bytes_per_block = plan.bytes_per_token * cache.block_size
     budget_bytes = int(cache.memory_fraction * free_bytes)
@@ -94,3 +95,13 @@ def plan_cache(
         max_context,
     )
     return plan
+
+
+def _check_fits(plan: CachePlan, free_bytes: int) -> None:
+    if plan.nbytes > free_bytes:
+        most = free_bytes // (plan.bytes_per_token * plan.block_size)
+        raise ValueError(
+            f"num_blocks={plan.num_blocks:,} of block_size={plan.block_size} take "
+            f"{plan.nbytes:,} bytes, {free_bytes:,} are free; use at most {most:,} blocks, "
+            "or None to size the pool by memory."
+        )

@@ -4,20 +4,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from paxkv.checks import Check, integer_in, named, number_where, one_of, optional
 from paxkv.policies.victim import VICTIM_POLICIES
+from paxkv.sampling_params import MAX_SEED
 
 AllocatorName = Literal["paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle"]
-CacheDtype = Literal["float32", "bfloat16", "float16"]
+CacheDtype = Literal["float32", "bfloat16"]
 MatmulPrecision = Literal["highest", "default"]
 
 
-def _require(holds: bool, setting: str, rule: str) -> None:
-    if not holds:
-        raise ValueError(f"{setting} is refused: {rule}.")
-
-
-def _require_one_of(name: str, value: str, offered: tuple[str, ...]) -> None:
-    _require(value in offered, f"{name}={value!r}", f"use one of {', '.join(offered)}")
+def _keep_checked(config: Any, checks: Mapping[str, Check]) -> None:
+    for name, check in checks.items():
+        try:
+            value = named(name, getattr(config, name), check)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        object.__setattr__(config, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +36,7 @@ class CacheConfig:
     shuffle_seed: int | None = None
 
     def __post_init__(self):
-        _require(self.block_size >= 1, f"block_size={self.block_size}", "use ≥ 1 token")
-        _require(
-            self.num_blocks is None or self.num_blocks >= 2,
-            f"num_blocks={self.num_blocks}",
-            "block 0 is the null block, so a pool needs ≥ 2; raise num_blocks",
-        )
-        _require(
-            0 < self.memory_fraction <= 1,
-            f"memory_fraction={self.memory_fraction}",
-            "use a share in (0, 1]",
-        )
-        _require_one_of("dtype", self.dtype, get_args(CacheDtype))
-        _require_one_of("allocator", self.allocator, get_args(AllocatorName))
+        _keep_checked(self, _CACHE_CHECKS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,32 +51,7 @@ class SchedulerConfig:
     preempt_every: int = 0  # fault injection: preempt the newest each k-th step; 0: never
 
     def __post_init__(self):
-        _require(
-            self.max_num_seqs >= 1,
-            f"max_num_seqs={self.max_num_seqs}",
-            "use ≥ 1 sequence",
-        )
-        _require(
-            self.max_num_batched_tokens >= 1,
-            f"max_num_batched_tokens={self.max_num_batched_tokens}",
-            "use ≥ 1 token",
-        )
-        _require(
-            0 <= self.watermark < 1,
-            f"watermark={self.watermark}",
-            "use a share in [0, 1)",
-        )
-        _require_one_of("victim", self.victim, tuple(VICTIM_POLICIES))
-        _require(
-            self.max_preemptions >= 0,
-            f"max_preemptions={self.max_preemptions}",
-            "use ≥ 0",
-        )
-        _require(
-            self.preempt_every >= 0,
-            f"preempt_every={self.preempt_every}",
-            "use ≥ 1 step, or 0 for never",
-        )
+        _keep_checked(self, _SCHEDULER_CHECKS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +68,39 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
 
     def __post_init__(self):
-        _require(
-            self.max_context is None or self.max_context >= 2,
-            f"max_context={self.max_context}",
-            "a prompt and an output need ≥ 2 tokens",
+        _keep_checked(self, _ENGINE_CHECKS)
+
+
+# Where `LLM` has another name for a setting, the remedy says it.
+_CACHE_CHECKS: Mapping[str, Check] = {
+    "block_size": integer_in(1, None, "use ≥ 1 token"),
+    "num_blocks": optional(
+        integer_in(
+            2, None, "block 0 is the null block, so a pool needs ≥ 2; raise num_blocks"
         )
-        _require_one_of(
-            "matmul_precision", self.matmul_precision, get_args(MatmulPrecision)
-        )
+    ),
+    "memory_fraction": number_where(
+        lambda x: 0 < x <= 1, "in (0, 1]", "it is a share (LLM: gpu_memory_utilization)"
+    ),
+    "dtype": one_of(get_args(CacheDtype), " (LLM: kv_cache_dtype, else dtype)"),
+    "allocator": one_of(get_args(AllocatorName)),
+    "shuffle_seed": optional(integer_in(0, None, "None keeps the order of addresses")),
+}
+_SCHEDULER_CHECKS: Mapping[str, Check] = {
+    "max_num_seqs": integer_in(1, None, "use ≥ 1 sequence"),
+    "max_num_batched_tokens": integer_in(1, None, "use ≥ 1 token"),
+    "watermark": number_where(lambda x: 0 <= x < 1, "in [0, 1)", "it is a share"),
+    "victim": one_of(tuple(VICTIM_POLICIES)),
+    "max_preemptions": integer_in(0, None, "use ≥ 0"),
+    "preempt_every": integer_in(0, None, "use ≥ 1 step, or 0 for never"),
+}
+_ENGINE_CHECKS: Mapping[str, Check] = {
+    "seed": integer_in(0, MAX_SEED, "any of these will do"),
+    "matmul_precision": one_of(get_args(MatmulPrecision)),
+    "max_context": optional(
+        integer_in(2, None, "a prompt and an output need ≥ 2 tokens (LLM: max_model_len)")
+    ),
+}
 
 
 def make_engine_config(
@@ -128,15 +118,17 @@ def make_engine_config(
 
     Raises:
       ValueError: a setting is out of range, or the pool cannot hold one block.
+      TypeError: `pool_positions` is no integer.
     """
     cache_config = CacheConfig(**cache)
-    if pool_positions:
+    positions = integer_in(0, None, "0 sizes the pool by free memory")
+    if named("pool_positions", pool_positions, positions):
         num_blocks = pool_positions // cache_config.block_size
-        _require(
-            num_blocks >= 1,
-            f"pool_positions={pool_positions}",
-            f"one block takes block_size={cache_config.block_size} tokens; raise it",
-        )
+        if num_blocks < 1:
+            raise ValueError(
+                f"{pool_positions=} holds no block of block_size="
+                f"{cache_config.block_size} tokens; raise it."
+            )
         with_null_block = num_blocks + 1
         cache_config = replace(cache_config, num_blocks=with_null_block)
     return EngineConfig(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, SupportsIndex, runtime_checkable
 
-from paxkv.sampling_params import SamplingParams
+from paxkv.checks import integer_in, named, number
+from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.scheduler import Scheduler
 from paxkv.types import (
     FinishReason,
@@ -16,6 +17,8 @@ from paxkv.types import (
     StepOutcome,
     StepResult,
 )
+
+_REQUEST_ID = integer_in(0, None, "give a number ≥ 0, or None for the next that is free")
 
 
 @runtime_checkable
@@ -72,16 +75,21 @@ class Engine:
           arrival_s: of this engine's clock; by default now.
 
         Raises:
-          ValueError: an unfinished request has the same id.
-          TypeError: a token id is no integer.
+          ValueError: an unfinished request has the same id, or the id is negative, or
+            the time is not finite. As with a TypeError, nothing was queued then.
+          TypeError: an argument, or one of the token ids, is of the wrong type.
         """
+        sampling = require_sampling_params(sampling, "sampling")
         if request_id is None:
             request_id = self._next_id
+        request_id = named("request_id", request_id, _REQUEST_ID)
+        if arrival_s is None:
+            arrival_s = self.clock()
         request = Request(
             request_id=request_id,
             prompt_ids=tuple(operator.index(token_id) for token_id in prompt_ids),
             sampling=sampling,
-            arrival_s=self.clock() if arrival_s is None else arrival_s,
+            arrival_s=named("arrival_s", arrival_s, number),
         )
         self._keep(self.scheduler.add(request))
         self._next_id = max(self._next_id, request_id + 1)

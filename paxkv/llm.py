@@ -1,22 +1,24 @@
 """`LLM`: text in, text out. The names are those that users of vLLM know."""
 
 import math
-import operator
+import os
 from collections.abc import Iterator, Sequence
 from numbers import Integral  # int, and the integers of numpy
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
+import numpy as np
 from tqdm import tqdm
 
 from paxkv.building import build_engine, context_limit
+from paxkv.checks import integer, named
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.models.loading import load_decoder
 from paxkv.outputs import RequestOutput, RequestText
-from paxkv.sampling_params import SamplingParams
+from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.tokenizer import Tokenizer
 from paxkv.types import FinishReason, RequestUpdate
 
-Prompt = str | Sequence[SupportsIndex]  # text, or token ids as they are
+Prompt = str | Sequence[SupportsIndex] | np.ndarray  # text, or token ids as they are
 PROGRESS_FROM_PROMPTS = 2  # a bar for one prompt would be noise
 
 
@@ -31,9 +33,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         *,
-        tokenizer: str | None = None,
+        tokenizer: str | os.PathLike[str] | None = None,
         dtype: str = "float32",
         kv_cache_dtype: str | None = None,
         block_size: int = 16,
@@ -57,7 +59,10 @@ class LLM:
         Raises:
           ValueError, FileNotFoundError: the model or a setting cannot be used; the
             message names the rule, the value and the remedy.
+          TypeError: the model or the tokenizer is no path.
         """
+        model = _path("model", model)
+        tokenizer = model if tokenizer is None else _path("tokenizer", tokenizer)
         self.config = EngineConfig(
             model=model,
             seed=seed,
@@ -67,7 +72,7 @@ class LLM:
                 block_size=block_size,
                 num_blocks=num_blocks,
                 memory_fraction=gpu_memory_utilization,
-                dtype=kv_cache_dtype or dtype,
+                dtype=dtype if kv_cache_dtype is None else kv_cache_dtype,
             ),
             scheduler=SchedulerConfig(
                 max_num_seqs=max_num_seqs,
@@ -75,8 +80,10 @@ class LLM:
             ),
         )
         decoder = load_decoder(model, dtype)
-        self.tokenizer = Tokenizer.load(tokenizer or model)
-        self.engine, self.executor = build_engine(self.config, decoder)
+        self.tokenizer = Tokenizer.load(tokenizer)
+        self.engine, self.executor = build_engine(
+            self.config, decoder, tokenizer_eos_ids=self.tokenizer.eos_token_ids
+        )
         self.max_context = context_limit(self.config, decoder.config.max_context)
         self._running: dict[int, RequestText] = {}
         self._news: dict[int, RequestOutput] = {}  # not yet taken by a reader
@@ -97,17 +104,18 @@ class LLM:
         Raises:
           ValueError: neither one `sampling_params` nor one per prompt was given, or a
             text is no valid Unicode. Then nothing was started.
+          TypeError: a prompt or a `sampling_params` is something else. The same holds.
         """
         prompts = _as_list(prompts)
         settings = _one_each(sampling_params, len(prompts))
         # all are encoded before the first is added, so that a bad text starts nothing
-        encoded = [self._encode(prompt) for prompt in prompts]
-        ids = [
-            self._add(*triple) for triple in zip(prompts, encoded, settings, strict=True)
-        ]
+        encoded = [self._encode(prompt, index) for index, prompt in enumerate(prompts)]
+        ids: list[int] = []
         finished: dict[int, RequestOutput] = {}
         show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
         try:
+            for triple in zip(prompts, encoded, settings, strict=True):
+                ids.append(self._add(*triple))
             with tqdm(total=len(prompts), unit="prompt", disable=not show) as bar:
                 while len(finished) < len(ids):
                     for output in self._news_of(ids):
@@ -122,7 +130,7 @@ class LLM:
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
         """Yields the output so far whenever it grew. Closing the iterator cancels."""
-        settings = sampling_params or SamplingParams()
+        (settings,) = _one_each(sampling_params, 1)
         request_id = self._add(prompt, self._encode(prompt), settings)
         try:
             finished = False
@@ -157,9 +165,13 @@ class LLM:
         """Cancels a request of a running `stream`; False if it had ended."""
         return self.engine.abort(request_id)
 
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return tuple(map(operator.index, ids))
+    def _encode(self, prompt: Any, index: int = 0) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            return tuple(self.tokenizer.encode(prompt))
+        return tuple(
+            named(f"prompts[{index}][{position}]", token_id, _token_id)
+            for position, token_id in enumerate(_list_of(f"prompts[{index}]", prompt))
+        )
 
     def _add(
         self, prompt: Prompt, prompt_ids: tuple[int, ...], sampling: SamplingParams
@@ -201,28 +213,54 @@ class LLM:
             self._news.pop(request_id, None)
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(
+            f"{name}={value!r} is no path; give the directory or the file as str or Path."
+        )
+    if not os.fspath(value):
+        raise ValueError(f"{name} is the empty path; give a directory or a file.")
+    return os.fspath(value)
+
+
+def _as_list(prompts: Any) -> list[Any]:
     """One prompt, as text or as token ids, is a list of one."""
     if isinstance(prompts, str):
         return [prompts]
-    texts, ids = [], []
-    for entry in prompts:
-        (ids if isinstance(entry, Integral) else texts).append(entry)
-    if texts and ids:
-        raise ValueError("prompts mixes token ids with prompts; give a list of either.")
-    return [ids] if ids else texts
+    entries = _list_of("prompts", prompts)
+    has_ids = any(isinstance(entry, Integral) for entry in entries)
+    return [entries] if has_ids else entries
 
 
-def _one_each(
-    sampling: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> Sequence[SamplingParams]:
+def _list_of(name: str, value: Any) -> list[Any]:
+    """The entries of a sequence or an array; neither bytes nor a dict is meant as one."""
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        return value.tolist()
+    if isinstance(value, Sequence) and not isinstance(
+        value, bytes | bytearray | memoryview
+    ):
+        return list(value)
+    raise TypeError(
+        f"{name} is of type {type(value).__name__}; give text or a list of token ids, or "
+        "for several prompts a list of those."
+    )
+
+
+def _token_id(value: Any) -> int:
+    return integer(value, "a prompt is text, or a list of token ids as integers")
+
+
+def _one_each(sampling: Any, count: int) -> list[SamplingParams]:
     if sampling is None:
         sampling = SamplingParams()
-    if isinstance(sampling, SamplingParams):
-        return [sampling] * count
+    if not isinstance(sampling, Sequence) or isinstance(sampling, str | bytes):
+        return [require_sampling_params(sampling)] * count
     if len(sampling) != count:
         raise ValueError(
             f"{len(sampling)} sampling_params for {count} prompts; give one, or one per "
             "prompt."
         )
-    return sampling
+    return [
+        require_sampling_params(entry, f"sampling_params[{index}]")
+        for index, entry in enumerate(sampling)
+    ]

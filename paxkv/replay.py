@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from paxkv.analysis.latency import SERVED
 from paxkv.engine import Engine
 from paxkv.sampling_params import SamplingParams
 from paxkv.types import Finish, RequestMetrics, StepMetrics
@@ -130,10 +131,19 @@ def serve_in_turns(
 
 
 def differing_requests(one: Replay, other: Replay) -> list[int]:
-    """Ids of the requests whose tokens, or whose reason to end, are not the same."""
+    """Ids of the requests that both served, with other tokens or another reason to end."""
     return [
         index
         for index, ends in enumerate(zip(one.finishes, other.finishes, strict=True))
-        if one.outputs[index] != other.outputs[index]
-        or len({end and end.reason for end in ends}) > 1
+        if len(reasons := [end.reason for end in ends if end and end.reason in SERVED]) == 2
+        and (one.outputs[index] != other.outputs[index] or reasons[0] is not reasons[1])
     ]
+
+
+def rejections(replay: Replay) -> dict[int, str]:
+    """What each request that was not served was told, by its id."""
+    return {
+        index: end.message
+        for index, end in enumerate(replay.finishes)
+        if end is not None and end.reason not in SERVED
+    }

@@ -1,14 +1,13 @@
 """How the next token of a request is chosen, and when the request ends."""
 
-import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paxkv.checks import Check, flag, integer, integer_in, number, number_where, optional
+
 MAX_LOGPROBS = 20  # most alternatives reported per token
 MAX_SEED = 2**64 - 1
-MAX_NUMBER = 1e30  # far inside float32, in which the device computes
 MAX_PENALTY = 2.0  # of presence and frequency, as in OpenAI's and vLLM's interfaces
 
 Number = float | int  # kept as float
@@ -53,11 +52,11 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         problems: list[str] = []
-        for name, normalise in _NORMALISERS.items():
+        for name, check in _CHECKS.items():
             value = getattr(self, name)
             try:
-                object.__setattr__(self, name, normalise(value))
-            except (TypeError, ValueError, OverflowError) as error:
+                object.__setattr__(self, name, check(value))
+            except (TypeError, ValueError) as error:
                 problems.append(f"{name}={value!r} {error}")
         if not problems and self.min_tokens > self.max_tokens:
             problems.append(
@@ -66,6 +65,20 @@ class SamplingParams:
             )
         if problems:
             raise ValueError(f"SamplingParams: {'; '.join(problems)}.")
+
+
+def require_sampling_params(value: Any, name: str = "sampling_params") -> SamplingParams:
+    """The value, if it is what it should be.
+
+    Raises:
+      TypeError: it is something else, such as a dict.
+    """
+    if isinstance(value, SamplingParams):
+        return value
+    raise TypeError(
+        f"{name}={value!r} is a {type(value).__name__}; give a SamplingParams, such as "
+        "SamplingParams(max_tokens=16)."
+    )
 
 
 def check_token_ids(sampling: SamplingParams, vocab_size: int) -> str | None:
@@ -91,60 +104,6 @@ def check_token_ids(sampling: SamplingParams, vocab_size: int) -> str | None:
     )
 
 
-def _integer(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError("is a bool; give an integer")
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError("is no integer; give one") from None
-
-
-def _flag(value: Any) -> bool:
-    if value is True or value is False:
-        return value
-    raise TypeError("is no bool; give True or False")
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool | str | bytes):
-        raise TypeError(f"is a {type(value).__name__}; give a number")
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError("is no number; give one") from None
-    if not (math.isfinite(number) and abs(number) <= MAX_NUMBER):
-        raise ValueError(f"must be finite and at most {MAX_NUMBER}; give such a number")
-    return number
-
-
-def _integer_in(lowest: int, highest: int | None, remedy: str) -> Callable[[Any], int]:
-    def normalise(value: Any) -> int:
-        number = _integer(value)
-        if number < lowest or (highest is not None and number > highest):
-            limit = f">= {lowest}" if highest is None else f"in {lowest}..{highest}"
-            raise ValueError(f"must be {limit}; {remedy}")
-        return number
-
-    return normalise
-
-
-def _number_where(
-    holds: Callable[[float], bool], rule: str, remedy: str
-) -> Callable[[Any], float]:
-    def normalise(value: Any) -> float:
-        number = _number(value)
-        if not holds(number):
-            raise ValueError(f"must be {rule}; {remedy}")
-        return number
-
-    return normalise
-
-
-def _optional(normalise: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: None if value is None else normalise(value)
-
-
 def _items(value: Any, what: str) -> tuple[Any, ...]:
     """The items of an iterable; None has none."""
     try:
@@ -165,7 +124,7 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
 def _token_ids(value: Any) -> tuple[int, ...]:
     if isinstance(value, str | bytes):
         raise TypeError("is text; give token ids, or use `stop` for text")
-    ids = tuple(map(_integer, _items(value, "token ids")))
+    ids = tuple(map(integer, _items(value, "token ids")))
     if any(token_id < 0 for token_id in ids):
         raise ValueError("holds a negative id; token ids start at 0")
     return ids
@@ -173,34 +132,44 @@ def _token_ids(value: Any) -> tuple[int, ...]:
 
 def _bias_pairs(value: Any) -> tuple[tuple[int, float], ...]:
     pairs = value.items() if isinstance(value, Mapping) else _items(value, "(id, bias)")
-    biases = {_integer(token_id): _number(bias) for token_id, bias in pairs}
+    biases = {integer(token_id): number(bias) for token_id, bias in map(_pair, pairs)}
     if any(token_id < 0 for token_id in biases):
         raise ValueError("holds a negative id; token ids start at 0")
     return tuple(sorted(biases.items()))
 
 
-_PENALTY = _number_where(
+def _pair(value: Any) -> tuple[Any, Any]:
+    try:
+        token_id, bias = value
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"holds {value!r}, which is no (id, bias) pair; give a dict of biases by id"
+        ) from None
+    return token_id, bias
+
+
+_PENALTY = number_where(
     lambda x: abs(x) <= MAX_PENALTY, f"in [-{MAX_PENALTY}, {MAX_PENALTY}]", "0 is off"
 )
-_ALTERNATIVES = _optional(_integer_in(0, MAX_LOGPROBS, "None is off, 0 the chosen only"))
+_ALTERNATIVES = optional(integer_in(0, MAX_LOGPROBS, "None is off, 0 the chosen only"))
 
-_NORMALISERS: Mapping[str, Callable[[Any], Any]] = {
-    "max_tokens": _integer_in(1, None, "ask for at least one token"),
-    "min_tokens": _integer_in(0, None, "0 is off"),
-    "temperature": _number_where(lambda x: x >= 0, ">= 0", "0 is greedy"),
-    "top_k": _integer_in(-1, None, "0 or -1 is off"),
-    "top_p": _number_where(lambda x: 0 < x <= 1, "in (0, 1]", "1 is off"),
-    "min_p": _number_where(lambda x: 0 <= x <= 1, "in [0, 1]", "0 is off"),
-    "repetition_penalty": _number_where(lambda x: x > 0, "> 0", "1 is off"),
+_CHECKS: Mapping[str, Check] = {
+    "max_tokens": integer_in(1, None, "ask for at least one token"),
+    "min_tokens": integer_in(0, None, "0 is off"),
+    "temperature": number_where(lambda x: x >= 0, ">= 0", "0 is greedy"),
+    "top_k": integer_in(-1, None, "0 or -1 is off"),
+    "top_p": number_where(lambda x: 0 < x <= 1, "in (0, 1]", "1 is off"),
+    "min_p": number_where(lambda x: 0 <= x <= 1, "in [0, 1]", "0 is off"),
+    "repetition_penalty": number_where(lambda x: x > 0, "> 0", "1 is off"),
     "presence_penalty": _PENALTY,
     "frequency_penalty": _PENALTY,
-    "logit_bias": _optional(_bias_pairs),
-    "seed": _optional(_integer_in(0, MAX_SEED, "None takes the engine's")),
+    "logit_bias": optional(_bias_pairs),
+    "seed": optional(integer_in(0, MAX_SEED, "None takes the engine's")),
     "stop": _stop_strings,
     "stop_token_ids": _token_ids,
-    "ignore_eos": _flag,
+    "ignore_eos": flag,
     "logprobs": _ALTERNATIVES,
     "prompt_logprobs": _ALTERNATIVES,
-    "include_stop_str_in_output": _flag,
-    "skip_special_tokens": _flag,
+    "include_stop_str_in_output": flag,
+    "skip_special_tokens": flag,
 }

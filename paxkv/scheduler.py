@@ -85,17 +85,18 @@ class Scheduler:
         request_id = request.request_id
         if request_id in self._unfinished:
             raise ValueError(f"{request_id=} is in use; let it end, or take another.")
-        request.order = self.num_added
-        self.num_added += 1
-        self.ended.discard(request_id)
-        self._unfinished[request_id] = request
-        self.waiting.append(request)
         finish = rejection(
             request,
             self.allocator,
             max_context=self._max_context,
             vocab_size=self._vocab_size,
         )
+        # only now: a request that cannot even be judged must leave no trace
+        request.order = self.num_added
+        self.num_added += 1
+        self.ended.discard(request_id)
+        self._unfinished[request_id] = request
+        self.waiting.append(request)
         if finish is None:
             return None
         return self._end_without_token(request, finish, request.arrival_s)

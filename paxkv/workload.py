@@ -37,6 +37,8 @@ class WorkloadConfig:
     def __post_init__(self):
         if self.num_requests < 1:
             raise ValueError(f"num_requests={self.num_requests} is refused: use ≥ 1.")
+        if self.seed < 0:
+            raise ValueError(f"workload.seed={self.seed} is refused: use ≥ 0.")
         if self.arrival not in ARRIVALS:
             raise ValueError(
                 f"arrival={self.arrival!r} is refused: use one of {', '.join(ARRIVALS)}."

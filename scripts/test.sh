@@ -66,7 +66,8 @@ if [[ $version == 3.11 ]]; then
 elif python311=$(find_python 3.11); then
   step "environment of Python 3.11" make_environment .venv-py311 "$python311" \
     "gguf,test${accelerator:+,$accelerator}"
-  step "kernel and end-to-end tests, Python 3.11" run_pytest .venv-py311 "${tests_on_python311[@]}"
+  step "kernel and end-to-end tests, Python 3.11" \
+    run_pytest .venv-py311 --random-cases=40 "${tests_on_python311[@]}"
   note=""
 else
   note="No Python 3.11 was found: its tests did not run."

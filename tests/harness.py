@@ -144,6 +144,14 @@ def serve(
     }
 
 
+def count_steps(case: Case, work: tuple[Work, ...]) -> int:
+    """Engine steps until all requests have ended."""
+    engine, _ = engine_of(case, tiny_decoder())
+    for request in work:
+        engine.add(request.prompt_ids, request.sampling)
+    return sum(1 for _ in _steps(engine))
+
+
 def _steps(engine: Engine, most: int = 5_000) -> Iterator:
     for _ in range(most):
         if not engine.has_unfinished:

@@ -21,6 +21,8 @@ class LatencySummary:
     num_aborted: int
     num_output_tokens: int  # of finished requests
     throughput_tokens_per_s: float  # these over (last finish - first arrival)
+    queue_p50_s: float  # first scheduled - arrival
+    queue_p95_s: float
     ttft_p50_s: float
     ttft_p95_s: float
     tpot_p50_s: float
@@ -30,6 +32,12 @@ class LatencySummary:
     normalized_latency_s: float  # mean of (finish - arrival) / output tokens
     num_preemptions: int  # of all requests
     num_recomputed_tokens: int
+
+
+def queue_s(request: RequestMetrics) -> float:
+    """Time in the queue before the first token was computed."""
+    assert request.first_scheduled_s is not None, "a served request was scheduled"
+    return request.first_scheduled_s - request.arrival_s
 
 
 def ttft_s(request: RequestMetrics) -> float:
@@ -73,6 +81,7 @@ def summarize_latency(requests: Iterable[RequestMetrics]) -> LatencySummary:
     requests = list(requests)
     served = [request for request in requests if request.reason in SERVED]
     num_aborted = sum(request.reason is FinishReason.ABORTED for request in requests)
+    queued = [queue_s(request) for request in served]
     first = [ttft_s(request) for request in served]
     per_token = [tpot_s(request) for request in served if request.num_output_tokens >= 2]
     gaps = [gap for request in served for gap in itl_s(request)]
@@ -82,6 +91,8 @@ def summarize_latency(requests: Iterable[RequestMetrics]) -> LatencySummary:
         num_aborted=num_aborted,
         num_output_tokens=sum(request.num_output_tokens for request in served),
         throughput_tokens_per_s=throughput_tokens_per_s(served),
+        queue_p50_s=percentile(queued, 50.0),
+        queue_p95_s=percentile(queued, 95.0),
         ttft_p50_s=percentile(first, 50.0),
         ttft_p95_s=percentile(first, 95.0),
         tpot_p50_s=percentile(per_token, 50.0),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paxkv.analysis.latency import summarize_latency
+from paxkv.analysis.latency import percentile, summarize_latency
 from paxkv.analysis.waste import CLASSES, PAPER_COLUMNS, summarize_waste
 from paxkv.results import Row
 from paxkv.types import RequestMetrics, StepMetrics
@@ -26,11 +26,27 @@ def serving_metrics(
     return {
         **asdict(summarize_waste(steps)),
         **asdict(summarize_latency(requests)),
+        **_per_step(steps),
         "timeline": {
             "time_s": [round(steps[i].now_s, 6) for i in picked],
             "running": [steps[i].num_running for i in picked],
             "waiting": [steps[i].num_waiting for i in picked],
         },
+    }
+
+
+def _per_step(steps: Sequence[StepMetrics]) -> dict[str, float | int]:
+    """Where a step's time goes, and what the steps computed."""
+    host_s = [step.host_s for step in steps]
+    device_s = [step.duration_s for step in steps]
+    return {
+        "host_mean_s": float(np.mean(host_s)) if steps else math.nan,
+        "host_p95_s": percentile(host_s, 95.0),
+        "device_mean_s": float(np.mean(device_s)) if steps else math.nan,
+        "device_p95_s": percentile(device_s, 95.0),
+        "num_prefill_tokens": sum(step.num_prefill_tokens for step in steps),
+        "num_decode_tokens": sum(step.num_decode_tokens for step in steps),
+        "num_preempting_steps": sum(step.num_preempted > 0 for step in steps),
     }
 
 
@@ -102,6 +118,10 @@ SERVE_LINES: tuple[tuple[str, tuple[tuple[str, Cell], ...]], ...] = (
         (
             ("block tables, KiB", _number("table_bytes_peak", scale=2**-10)),
             ("output tokens/s", _number("throughput_tokens_per_s", digits=0)),
+            ("host, ms a step", _number("host_mean_s", digits=2, scale=1e3)),
+            ("pack, run, fetch, ms a step", _number("device_mean_s", digits=2, scale=1e3)),
+            ("queueing p50, s", _number("queue_p50_s", digits=2)),
+            ("queueing p95, s", _number("queue_p95_s", digits=2)),
             ("TTFT p50, s", _number("ttft_p50_s", digits=2)),
             ("TTFT p95, s", _number("ttft_p95_s", digits=2)),
             ("TPOT p50, ms", _number("tpot_p50_s", scale=1e3)),

@@ -2,6 +2,7 @@
 
 config.json      the fields of `ModelConfig`
 weights/         Orbax, a nested dict of arrays
+checksums.json   of the files in weights/
 tokenizer.json   if the model came with one
 """
 
@@ -9,6 +10,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +18,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from paxkv.models.checksums import check_checksums, write_checksums
 from paxkv.models.config import ModelConfig, RopeConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.json_file import read_json
 from paxkv.models.parameters import (
     build_decoder,
+    decoder_params,
     flat_params,
     nested_params,
     parameter_dtype,
@@ -50,7 +54,7 @@ def save_checkpoint(
 
     Raises:
       FileExistsError: `directory` holds something else, which is left alone.
-      OSError: the disk is full or cannot be written.
+      OSError: the disk is full or cannot be written; nothing is left behind.
     """
     directory = directory.resolve()
     if directory.exists() and not is_checkpoint(directory):
@@ -59,6 +63,18 @@ def save_checkpoint(
         )
     partial = directory.with_name(directory.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _write(partial, decoder, tokenizer)
+        if directory.exists():
+            shutil.rmtree(directory)
+        partial.rename(directory)
+    except Exception as error:  # Orbax and its storage layer raise many kinds
+        raise OSError(_unwritten(directory, decoder, error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(partial: Path, decoder: Decoder, tokenizer: Path | None) -> None:
     partial.mkdir(parents=True)
     fields = dataclasses.asdict(decoder.config)
     (partial / CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
@@ -70,9 +86,17 @@ def save_checkpoint(
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(partial / WEIGHTS, jax.tree.map(np.asarray, tree))
     (partial / WEIGHTS / COMMIT_NOTE).unlink(missing_ok=True)
-    if directory.exists():
-        shutil.rmtree(directory)
-    partial.rename(directory)
+    write_checksums(partial / WEIGHTS)
+
+
+def _unwritten(directory: Path, decoder: Decoder, error: Exception) -> str:
+    num_bytes = sum(array.nbytes for array in decoder_params(decoder).values())
+    place = next(folder for folder in directory.parents if folder.exists())
+    return (
+        f"{directory} cannot be written ({_kind(error)}); the disk may be full: {place} "
+        f"has {shutil.disk_usage(place).free:,} bytes free, the weights take "
+        f"{num_bytes:,}. Free some space, or give a folder elsewhere that you may write."
+    )
 
 
 def is_checkpoint(directory: Path) -> bool:
@@ -90,6 +114,7 @@ def load_checkpoint(directory: Path, dtype: str) -> Decoder:
     config = _config(directory / CONFIG)
     shapes = parameter_shapes(config)
     weights = directory / WEIGHTS
+    check_checksums(weights)
     stored = _stored_paths(weights)
     params = {}
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
@@ -144,26 +169,44 @@ def _stored_paths(weights: Path) -> set[str]:
 
 
 def _damage(weights: Path, error: Exception) -> str:
-    first_line = str(error).splitlines()[0] if str(error) else ""
     return (
-        f"{weights} cannot be restored ({type(error).__name__}: {first_line[:300]}); copy "
-        "the checkpoint again or convert the model anew."
+        f"{weights} cannot be restored ({_kind(error)}); copy the checkpoint again or "
+        "convert the model anew."
     )
+
+
+def _kind(error: Exception) -> str:
+    """The class and one line, of a long one the ends: the cause comes last."""
+    line = str(error).splitlines()[0] if str(error) else ""
+    if len(line) > 300:
+        line = f"{line[:120]} … {line[-120:]}"
+    return f"{type(error).__name__}: {line}"
 
 
 def _config(path: Path) -> ModelConfig:
     fields = read_json(path)
-    known = {field.name for field in dataclasses.fields(ModelConfig)}
+    problems = _wrong_names(ModelConfig, fields)
+    for name in ROPES:
+        if isinstance(fields.get(name), dict):
+            problems += [f"{name}: {it}" for it in _wrong_names(RopeConfig, fields[name])]
+    if problems:
+        raise ValueError(
+            f"{path} does not have the fields of a model's config: {'; '.join(problems)}. "
+            "Copy the checkpoint again or convert the model anew."
+        )
     for name in ("layer_windows", "eos_token_ids"):
-        if name in fields:
+        if isinstance(fields[name], list):
             fields[name] = tuple(fields[name])
     try:
         for name in ROPES:
-            if fields.get(name) is not None:
+            if isinstance(fields[name], dict):
                 fields[name] = RopeConfig(**fields[name])
         return ModelConfig(**fields)
-    except TypeError as error:
-        raise ValueError(
-            f"{path} does not have the fields of a model's config ({error}); unknown are "
-            f"{sorted(fields.keys() - known)}. Convert the model anew."
-        ) from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _wrong_names(of: type, fields: dict[str, Any]) -> list[str]:
+    known = {field.name for field in dataclasses.fields(of)}
+    missing = [f"{name} is missing" for name in sorted(known - fields.keys())]
+    return missing + [f"{name!r} is unknown" for name in sorted(fields.keys() - known)]

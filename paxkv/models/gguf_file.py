@@ -73,6 +73,10 @@ class GgufFile:
     def names(self) -> Collection[str]:
         return self._tensors.keys()
 
+    def dtype(self, name: str) -> str:
+        """Of what `read` returns."""
+        return "F32"
+
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(int(size) for size in reversed(self._tensors[name].shape))
 

@@ -18,15 +18,25 @@ from paxkv.models.hf_defaults import (
     QWEN2_DEFAULTS,
     QWEN3_DEFAULTS,
 )
-from paxkv.models.hf_fields import Fields, activation, require, rope, token_ids, windows
+from paxkv.models.hf_fields import (
+    Fields,
+    activation,
+    check_fields,
+    check_layer_types,
+    require,
+    rope,
+    token_ids,
+    windows,
+)
 
 
 def config_from_hf(fields: Fields) -> ModelConfig:
     """Reads the fields of one `config.json`.
 
     Raises:
-      ValueError: the family or one of its options is not supported; the message names
-        the field, its value and what is supported.
+      ValueError: the family or one of its options is not supported, or a value is of
+        the wrong type or range; the message names the field, its value and what is
+        supported.
     """
     model_type = fields.get("model_type")
     if model_type not in FAMILIES:
@@ -35,19 +45,23 @@ def config_from_hf(fields: Fields) -> ModelConfig:
             f"{', '.join(sorted(FAMILIES))}."
         )
     require(fields, "quantization_config", None, "dequantise the weights first")
+    check_fields(fields)
     return FAMILIES[model_type](fields)
 
 
 def _rotary(fields: Fields, **settings: Any) -> ModelConfig:
     """What the families with RMS norms, RoPE and a gated MLP have in common."""
+    check_layer_types(fields)
     heads, hidden = fields["num_attention_heads"], fields["hidden_size"]
     head_dim = fields.get("head_dim") or hidden // heads
     max_context = fields["max_position_embeddings"]
     if "rope" not in settings:
         require(fields, "partial_rotary_factor", 1.0, "choose another model")
         settings["rope"] = rope(
-            fields.get("rope_parameters") or fields.get("rope_scaling"),
-            theta=fields.get("rope_theta") or 10_000.0,
+            fields.get("rope_parameters"),
+            fields.get("rope_scaling"),
+            fields.get("rope_theta"),
+            default_theta=10_000.0,
             max_context=max_context,
         )
     common: dict[str, Any] = dict(
@@ -144,13 +158,17 @@ def _gemma3_text(fields: Fields) -> ModelConfig:
         or 6,
         qk_norm=True,
         rope=rope(
-            by_type.get("full_attention") or fields.get("rope_scaling"),
-            theta=fields["rope_theta"],
+            by_type.get("full_attention"),
+            fields.get("rope_scaling"),
+            fields.get("rope_theta"),
+            default_theta=1e6,
             max_context=max_context,
         ),
         local_rope=rope(
             by_type.get("sliding_attention"),
-            theta=fields["rope_local_base_freq"],
+            None,
+            fields.get("rope_local_base_freq"),
+            default_theta=1e4,
             max_context=max_context,
         ),
     )
@@ -160,7 +178,9 @@ def _gemma3(fields: Fields) -> ModelConfig:
     """Of a model of text and images, the language model."""
     names = ("bos_token_id", "eos_token_id", "tie_word_embeddings")
     outer = {name: fields[name] for name in names if name in fields}
-    return _gemma3_text(fields["text_config"] | outer)
+    text = fields["text_config"] | outer
+    check_fields(text)
+    return _gemma3_text(text)
 
 
 def _opt(fields: Fields) -> ModelConfig:

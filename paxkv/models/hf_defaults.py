@@ -53,8 +53,6 @@ GEMMA3_DEFAULTS: Fields = GEMMA2_DEFAULTS | dict(
     max_position_embeddings=131_072,
     attn_logit_softcapping=None,
     final_logit_softcapping=None,
-    rope_theta=1e6,
-    rope_local_base_freq=1e4,
 )
 OPT_DEFAULTS: Fields = dict(
     vocab_size=50_272,

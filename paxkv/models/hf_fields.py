@@ -4,6 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from paxkv.models.config import FULL_ATTENTION, RopeConfig
+from paxkv.models.field_rules import (
+    COUNT,
+    FLAG,
+    INDEX,
+    POSITIVE,
+    Rule,
+    check_rules,
+    list_of,
+)
 
 Fields = dict[str, Any]
 
@@ -16,6 +25,65 @@ ACTIVATION_NAMES = {
     "relu": "relu",
 }
 ROPE_TYPES = ("default", "linear", "llama3")
+OBJECT = Rule("an object", lambda value: isinstance(value, dict))
+NAMES = list_of(Rule("a string", lambda value: isinstance(value, str)))
+RULES = dict(
+    vocab_size=COUNT,
+    hidden_size=COUNT,
+    intermediate_size=COUNT,
+    ffn_dim=COUNT,
+    num_hidden_layers=COUNT,
+    num_attention_heads=COUNT,
+    num_key_value_heads=COUNT,
+    head_dim=COUNT,
+    max_position_embeddings=COUNT,
+    n_embd=COUNT,
+    n_head=COUNT,
+    n_inner=COUNT,
+    n_layer=COUNT,
+    n_positions=COUNT,
+    sliding_window=INDEX,
+    max_window_layers=INDEX,
+    sliding_window_pattern=COUNT,
+    _sliding_window_pattern=COUNT,
+    layer_types=NAMES,
+    rms_norm_eps=POSITIVE,
+    layer_norm_epsilon=POSITIVE,
+    query_pre_attn_scalar=POSITIVE,
+    attn_logit_softcapping=POSITIVE,
+    final_logit_softcapping=POSITIVE,
+    rope_theta=POSITIVE,
+    rope_local_base_freq=POSITIVE,
+    rope_parameters=OBJECT,
+    rope_scaling=OBJECT,
+    attention_bias=FLAG,
+    mlp_bias=FLAG,
+    enable_bias=FLAG,
+    tie_word_embeddings=FLAG,
+    use_sliding_window=FLAG,
+)
+ROPE_RULES = dict(
+    rope_theta=POSITIVE,
+    factor=POSITIVE,
+    low_freq_factor=POSITIVE,
+    high_freq_factor=POSITIVE,
+    original_max_position_embeddings=COUNT,
+)
+
+
+def check_fields(fields: Fields, rules: dict[str, Rule] = RULES) -> None:
+    """Refuses values of the wrong type or range; a null has its own meaning per field."""
+    check_rules({name: value for name, value in fields.items() if value is not None}, rules)
+
+
+def check_layer_types(fields: Fields) -> None:
+    """Refuses a list of another length; families that do not read it have it, too."""
+    types, num_layers = fields.get("layer_types"), fields["num_hidden_layers"]
+    if types is not None and len(types) != num_layers:
+        raise ValueError(
+            f"layer_types names {len(types)} layers, the model has "
+            f"num_hidden_layers={num_layers}; download its config again."
+        )
 
 
 def require(fields: Fields, name: str, supported: Any, remedy: str) -> None:
@@ -40,9 +108,34 @@ def activation(fields: Fields, *names: str, default: str) -> str:
     return ACTIVATION_NAMES[name]
 
 
-def rope(parameters: Fields | None, *, theta: float, max_context: int) -> RopeConfig:
-    """From `rope_parameters` or `rope_scaling`; `theta` where they name none."""
-    parameters = parameters or {}
+def rope(
+    new: Fields | None,
+    old: Fields | None,
+    old_theta: Any,
+    *,
+    default_theta: float,
+    max_context: int,
+) -> RopeConfig:
+    """From both spellings, which may stand beside each other if they agree.
+
+    Args:
+      new: `rope_parameters` of transformers 5, or the part of it for one kind of layer.
+      old: `rope_scaling` of transformers 4, beside which `old_theta` has a field.
+    """
+    theta = (new or old or {}).get("rope_theta") or old_theta or default_theta
+    found = _one_rope(new or old or {}, theta, max_context)
+    if old_theta not in (None, theta) or (
+        new and old and _one_rope(old, theta, max_context) != found
+    ):
+        raise ValueError(
+            f"rope_parameters={new} contradict rope_scaling={old} and a theta of "
+            f"{old_theta}; remove the spelling that does not belong to the weights."
+        )
+    return found
+
+
+def _one_rope(parameters: Fields, theta: Any, max_context: int) -> RopeConfig:
+    check_fields(parameters, ROPE_RULES)
     theta = float(parameters.get("rope_theta") or theta)
     rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
     if rope_type not in ROPE_TYPES:
@@ -70,10 +163,12 @@ def rope(parameters: Fields | None, *, theta: float, max_context: int) -> RopeCo
 
 def windows(fields: Fields, is_sliding: Callable[[int], bool]) -> tuple[int, ...]:
     """Tokens per layer: by `layer_types` if given, else where `is_sliding(layer)`."""
-    types = fields.get("layer_types") or [
-        "sliding_attention" if is_sliding(layer) else "full_attention"
-        for layer in range(fields["num_hidden_layers"])
-    ]
+    types = fields.get("layer_types")
+    if types is None:
+        types = [
+            "sliding_attention" if is_sliding(layer) else "full_attention"
+            for layer in range(fields["num_hidden_layers"])
+        ]
     known = {
         "full_attention": FULL_ATTENTION,
         "sliding_attention": fields["sliding_window"],
@@ -88,8 +183,8 @@ def windows(fields: Fields, is_sliding: Callable[[int], bool]) -> tuple[int, ...
     return tuple(known[name] for name in types)
 
 
-def token_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """One id, several or none, as a tuple."""
+def token_ids(value: Any) -> tuple[Any, ...]:
+    """One id, several or none, as a tuple; `ModelConfig` checks them."""
     if value is None:
         return ()
     return tuple(value) if isinstance(value, list) else (value,)

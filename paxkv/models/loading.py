@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paxkv.models.checkpoint import CONFIG, is_checkpoint, load_checkpoint
+from paxkv.models.checkpoint import CONFIG, WEIGHTS, is_checkpoint, load_checkpoint
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.families import gguf_table, hf_table
@@ -29,7 +29,7 @@ def load_decoder(path: str | Path, dtype: str = "float32") -> Decoder:
     Raises:
       FileNotFoundError: there is no model at `path`, or a file of it is absent.
       ValueError: the family is not supported, a file is damaged, or tensors are
-        missing, left over or of the wrong shape (all are named).
+        missing, left over or of the wrong shape or dtype (all are named).
     """
     check_dtype(dtype)
     path = Path(path)
@@ -42,6 +42,12 @@ def load_decoder(path: str | Path, dtype: str = "float32") -> Decoder:
     if is_checkpoint(path):
         return load_checkpoint(path, dtype)
     if (path / CONFIG).is_file():
+        fields = read_json(path / CONFIG)
+        if "family" in fields and "model_type" not in fields:  # our own config
+            raise FileNotFoundError(
+                f"{path / WEIGHTS} is missing, without which {CONFIG} is no checkpoint; "
+                "copy the checkpoint again or convert the model anew."
+            )
         return _load_hf(path, dtype)
     files = sorted(entry.name for entry in path.glob("*.gguf"))
     hint = f"give one of its files {', '.join(files)}" if files else "is it the right one?"
@@ -64,6 +70,9 @@ def read_hf_config(directory: Path) -> ModelConfig:
         return config_from_hf(fields)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise ValueError(_strange(path, error)) from error
+    except ValueError as error:
+        place = f"{path} with {generation.name}" if generation.is_file() else str(path)
+        raise ValueError(f"{place}: {error}") from error
 
 
 def _strange(path: Path, error: Exception) -> str:
@@ -92,6 +101,9 @@ def _load_gguf(path: Path, dtype: str) -> Decoder:
         config = config_from_gguf(tensors)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise ValueError(_strange(path, error)) from error
+    except ValueError as error:
+        at = "" if str(path) in str(error) else f"{path}: "
+        raise ValueError(f"{at}{error}") from error
     return build_decoder(
         config, read_parameters(config, tensors, gguf_table(config), dtype)
     )

@@ -80,16 +80,22 @@ def raise_weight_errors(
     missing: Iterable[str],
     extra: Iterable[str],
     misshapen: Iterable[tuple[str, tuple[int, ...] | None, tuple[int, ...]]],
+    no_floats: Mapping[str, str] | None = None,
 ) -> None:
     """One error that names every tensor that does not fit; none if all do.
 
     Args:
       place: the file or directory that holds the weights.
       misshapen: name, shape found (None: it cannot be converted at all), shape needed.
+      no_floats: name and dtype.
     """
     problems = [f"missing: {name}" for name in missing]
     problems += [f"extra: {name}" for name in extra]
     problems += [f"{name} has shape {has}, needs {need}" for name, has, need in misshapen]
+    problems += [
+        f"{name} has dtype {dtype}, needs floats: dequantise the weights first"
+        for name, dtype in (no_floats or {}).items()
+    ]
     if problems:
         raise ValueError(
             f"{len(problems)} tensors of {place} do not fit its configuration; use the "

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import reprlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from paxkv.models.json_file import read_json
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+SHARD = re.compile(r"[^/\\\0]+\.safetensors")  # in the same folder
 # Modules that enclose the decoder, in the spellings of several families and versions.
 ENCLOSING = re.compile(r"^(?:(?:model|transformer|language_model|decoder)\.)+")
 
@@ -41,6 +43,11 @@ class SafetensorsFiles:
 
     def names(self) -> Collection[str]:
         return self._where.keys()
+
+    def dtype(self, name: str) -> str:
+        """In the spelling of the file, `BF16`."""
+        file, full_name = self._where[name]
+        return file.get_slice(full_name).get_dtype()
 
     def shape(self, name: str) -> tuple[int, ...]:
         file, full_name = self._where[name]
@@ -81,6 +88,16 @@ def _listing(directory: Path) -> Mapping[Path, set[str] | None]:
         weight_map = read_json(index).get("weight_map")
         if not isinstance(weight_map, dict):
             raise ValueError(f"{index} has no weight_map; download it again.")
+        strange = {
+            name: file_name
+            for name, file_name in weight_map.items()
+            if not isinstance(file_name, str) or not SHARD.fullmatch(file_name)
+        }
+        if strange:
+            raise ValueError(
+                f"{index} must give each tensor the name of a file beside it, not "
+                f"{reprlib.repr(strange)}; download it again."
+            )
         files: dict[Path, set[str]] = {}
         for name, file_name in weight_map.items():
             files.setdefault(directory / file_name, set()).add(name)

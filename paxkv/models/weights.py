@@ -16,16 +16,20 @@ from paxkv.models.parameters import (
     raise_weight_errors,
 )
 
+# Other dtypes are quantised values, which mean nothing without their scales, or no weights.
+FLOATS = ("F64", "F32", "F16", "BF16")
 PROGRESS_FROM_BYTES = 2**28  # a bar for a smaller model would be noise
 
 
 @runtime_checkable
 class TensorFile(Protocol):
-    """One or several files of named tensors; asking for a shape reads no data."""
+    """One or several files of named tensors; only `read` reads data."""
 
     place: str  # for messages
 
     def names(self) -> Collection[str]: ...
+
+    def dtype(self, name: str) -> str: ...  # as safetensors spells it, `BF16`
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
@@ -38,7 +42,8 @@ def read_parameters(
     """Path to array on the default device, for every parameter of the decoder.
 
     Raises:
-      ValueError: tensors are missing, left over or of the wrong shape; all are named.
+      ValueError: tensors are missing, left over or of the wrong shape or dtype; all are
+        named.
     """
     shapes = parameter_shapes(config)
     _check(config, tensors, table, shapes)
@@ -74,9 +79,9 @@ def _check(
     table: Table,
     shapes: dict[str, tuple[int, ...]],
 ) -> None:
-    """Compares names and shapes before any data is read."""
+    """Compares names, shapes and dtypes before any data is read."""
     names = set(tensors.names())
-    used, missing, misshapen = set(), [], []
+    used, missing, misshapen, no_floats = set(), [], [], {}
     for path, shape in shapes.items():
         stacked = _is_stacked(path)
         need = shape[1:] if stacked else shape
@@ -86,7 +91,10 @@ def _check(
             used.add(name)
             if name not in names:
                 missing.append(name)
-            elif _shape_after(source.convert, tensors.shape(name)) != need:
+                continue
+            if (stored := tensors.dtype(name)) not in FLOATS:
+                no_floats[name] = stored
+            if _shape_after(source.convert, tensors.shape(name)) != need:
                 misshapen.append((f"{name} for {path}", tensors.shape(name), need))
     unused = unused_names(config)
     raise_weight_errors(
@@ -94,6 +102,7 @@ def _check(
         missing=dict.fromkeys(missing),
         extra=[name for name in sorted(names - used) if not unused.fullmatch(name)],
         misshapen=misshapen,
+        no_floats=no_floats,
     )
 
 

@@ -3,29 +3,16 @@
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.experiments.running import ROOT, run_experiment
 from tests.paxkv.models.hf_fixtures import FOLDER, expected_of
 
-ROOT = Path(__file__).parents[2]
 # By transformers in float32, from the weights of a Q4_K_M file; it says how.
 REFERENCE = ROOT / "tests/fixtures/gemma3_270m_greedy.json"
 GEMMA = os.environ.get("PAXKV_GEMMA3_GGUF")  # the path of that file
-
-
-def parity(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.parity", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
 
 
 def reference_of(name: str) -> dict:
@@ -45,7 +32,8 @@ def reference_of(name: str) -> dict:
 
 def run_on_fixture(tmp_path, reference, *flags: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "reference.json").write_text(json.dumps(reference))
-    return parity(
+    return run_experiment(
+        "parity",
         f"--weights={FOLDER / 'mistral'}",
         f"--reference={tmp_path / 'reference.json'}",
         "--config.engine.max_context=128",
@@ -90,6 +78,6 @@ def test_a_file_that_is_no_reference(tmp_path, reference):
     GEMMA is None, reason="needs PAXKV_GEMMA3_GGUF=path of Gemma 3 270M's Q4_K_M file"
 )
 def test_gemma_3_270m():
-    done = parity(f"--weights={GEMMA}", f"--reference={REFERENCE}")
+    done = run_experiment("parity", f"--weights={GEMMA}", f"--reference={REFERENCE}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("64 of 64 tokens equal") == 4

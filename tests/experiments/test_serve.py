@@ -1,32 +1,21 @@
 """The main job, as a user runs it: the shipped model under all four systems."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.experiments.running import run_experiment
+
 SYSTEMS = ["contiguous_max", "contiguous_pow2", "contiguous_oracle", "paged"]
-
-
-def run_serve(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.serve", *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory) -> tuple[str, list[dict], Path]:
     """Output, rows and folder of one reduced run."""
     folder = tmp_path_factory.mktemp("serve")
-    done = run_serve(
+    done = run_experiment(
+        "serve",
         f"--config.output_folder={folder}",
         "--config.workload.num_requests=16",
         "--config.pool_positions=2048",
@@ -83,17 +72,39 @@ def test_report_and_figure(served):
 @pytest.mark.parametrize(
     ("flag", "named"),
     [
-        ("--config.cache.blocksize=32", 'Did you mean "block_size"'),
         ("--config.cache.block_size=0", "block_size=0"),
         ("--config.pool_positions=8", "pool_positions=8"),
+        ("--config.pool_positions=-5", "pool_positions=-5"),
+        ("--config.workload.seed=-1", "workload.seed=-1"),
         ("--config.workload.arrival=bursts", "arrival='bursts'"),
         ("--config.engine.implementation=fast", "implementation='fast'"),
         ("--config.allocators=()", "allocators is empty"),
         ("--config.output_folder=LICENSE/results", "part of the path is a file"),
+        ("--config.output_folder=", "output_folder is empty"),
     ],
 )
 def test_bad_settings_are_named(flag, named, tmp_path):
     folder = [] if "output_folder" in flag else [f"--config.output_folder={tmp_path}"]
-    done = run_serve(*folder, flag)
-    assert done.returncode != 0
-    assert named in done.stdout + done.stderr
+    done = run_experiment("serve", *folder, flag)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert named in last
+    assert "Traceback" not in done.stderr
+
+
+def test_rejected_requests_are_told_and_not_compared(tmp_path):
+    done = run_experiment(
+        "serve",
+        f"--config.output_folder={tmp_path}",
+        "--config.workload.num_requests=2",
+        "--config.pool_positions=16",
+        "--config.scheduler.max_num_batched_tokens=16",
+    )
+    assert done.returncode == 1
+    assert "contiguous_max rejected requests [0, 1]; of 0 it says: A prompt" in done.stdout
+    assert "paged rejected requests [0]; of 0 it says: A prompt" in done.stdout
+    assert "differ in requests" not in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("FAILED: requests were rejected")
+    assert "Raise --config.pool_positions" in last

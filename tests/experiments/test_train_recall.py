@@ -1,8 +1,6 @@
 """Training, as a user runs it: a killed run goes on where it was, and the folder serves."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -12,31 +10,22 @@ from flax import nnx
 
 from paxkv import recall, training
 from paxkv.models.checkpoint import load_checkpoint
+from tests.experiments.running import ROOT, run_experiment
 
-ROOT = Path(__file__).parents[2]
 STEPS = 6
 
 
 def train(folder: Path, *flags: str) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "experiments.train_recall",
-            f"--out={folder / 'model'}",
-            f"--work_dir={folder / 'work'}",
-            f"--stages=16:{STEPS}",
-            "--batch_tokens=80",
-            "--hidden_size=32",
-            "--num_layers=3",
-            "--num_eval=1",
-            *flags,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = run_experiment(
+        "train_recall",
+        f"--out={folder / 'model'}",
+        f"--work_dir={folder / 'work'}",
+        f"--stages=16:{STEPS}",
+        "--batch_tokens=80",
+        "--hidden_size=32",
+        "--num_layers=3",
+        "--num_eval=1",
+        *flags,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

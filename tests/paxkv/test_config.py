@@ -1,6 +1,13 @@
+"""Settings: what is refused, in which words."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
 import pytest
 
-from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
+from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig, make_engine_config
 
 
 @pytest.mark.parametrize(
@@ -30,3 +37,71 @@ def test_defaults_hold_together():
     config = EngineConfig(model="x")
     assert config.cache.block_size == 16
     assert config.scheduler.max_num_seqs <= config.scheduler.max_num_batched_tokens
+
+
+INTEGERS = {
+    CacheConfig: ("block_size", "num_blocks", "shuffle_seed"),
+    SchedulerConfig: (
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_preemptions",
+        "preempt_every",
+    ),
+    EngineConfig: ("seed", "max_context"),
+}
+NUMBERS = {CacheConfig: ("memory_fraction",), SchedulerConfig: ("watermark",)}
+
+
+def make(config_type, **values):
+    """As outside tests, where annotations are not enforced before the object's own."""
+    config = object.__new__(config_type)
+    for field in dataclasses.fields(config_type):
+        object.__setattr__(config, field.name, values.get(field.name, field.default))
+    config.__post_init__()
+    return config
+
+
+@pytest.mark.parametrize("wrong", [16.0, 2.5, True, "16", math.nan, [16]])
+@pytest.mark.parametrize(
+    ("config_type", "name"),
+    [(config_type, name) for config_type, names in INTEGERS.items() for name in names],
+)
+def test_an_integer_is_one(config_type, name, wrong):
+    message = re.escape(f"{name}={wrong!r} is ") + ".*integer; .*"
+    with pytest.raises(ValueError, match=message):
+        make(config_type, **{name: wrong})
+    assert type(getattr(make(config_type, **{name: np.int32(16)}), name)) is int
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.1, "0.5", True, None, [0.5]])
+@pytest.mark.parametrize(
+    ("config_type", "name"),
+    [(config_type, name) for config_type, names in NUMBERS.items() for name in names],
+)
+def test_a_share_is_a_finite_number(config_type, name, wrong):
+    with pytest.raises(ValueError, match=re.escape(f"{name}={wrong!r} ") + ".*;"):
+        make(config_type, **{name: wrong})
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["paged"]])
+def test_a_name_is_one_of_those_offered(wrong):
+    with pytest.raises(ValueError, match="allocator=.* is not offered; use one of paged"):
+        make(CacheConfig, allocator=wrong)
+
+
+def test_a_seed_has_64_bits():
+    assert EngineConfig(model="x", seed=2**64 - 1).seed == 2**64 - 1
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"seed={seed} must be in 0..{2**64 - 1}"):
+            EngineConfig(model="x", seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("pool_positions", "message"),
+    [(-1, "pool_positions=-1 must be >= 0"), (15, "pool_positions=15 .*block_size=16")],
+)
+def test_a_pool_holds_a_block(pool_positions, message):
+    with pytest.raises(ValueError, match=message):
+        make_engine_config(
+            engine={"model": "x"}, cache={}, scheduler={}, pool_positions=pool_positions
+        )

@@ -1,10 +1,13 @@
 """Whole runs over the fake executor, whose tokens depend on all that it reads back."""
 
+import inspect
 import itertools
+import math
 
 import pytest
 
 from paxkv.allocators import ALLOCATORS
+from paxkv.engine import Engine
 from paxkv.sampling_params import SamplingParams
 from paxkv.types import FinishReason
 from tests.fakes import FakeClock, fake_completion, make_engine
@@ -192,3 +195,42 @@ def test_a_step_that_fails_can_be_planned_again():
         for update in engine.step().updates:
             tokens += update.new_token_ids
     assert tokens == EXPECTED[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"sampling": {"max_tokens": 3}}, TypeError, "sampling=.* is a dict; give a Sampl"),
+        ({"sampling": None}, TypeError, "sampling=None is a NoneType; give"),
+        ({"request_id": "abc"}, TypeError, "request_id='abc' is no integer; give"),
+        ({"request_id": True}, TypeError, "request_id=True is a bool.*; give"),
+        ({"request_id": 1.0}, TypeError, "request_id=1.0 is no integer; give"),
+        ({"request_id": -1}, ValueError, "request_id=-1 must be >= 0; give"),
+        ({"arrival_s": math.nan}, ValueError, "arrival_s=nan must be finite.*; give"),
+        ({"arrival_s": math.inf}, ValueError, "arrival_s=inf must be finite.*; give"),
+        ({"arrival_s": "now"}, TypeError, "arrival_s='now' is a str.*; give"),
+        ({"prompt_ids": [1, None]}, TypeError, "NoneType"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_queues_nothing(wrong, error, message):
+    engine = make_engine()
+    add = inspect.unwrap(Engine.add)  # annotations are enforced in tests only
+    with pytest.raises(error, match=message):
+        add(engine, **{"prompt_ids": [1, 2], "sampling": greedy(2), **wrong})
+    assert not engine.has_unfinished
+    assert engine.scheduler.num_added == 0
+    assert engine.add([1, 2], greedy(2)) == 0
+
+
+def test_a_request_that_cannot_be_judged_leaves_no_trace(monkeypatch):
+    engine = make_engine()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.scheduler.allocator, "check", _fail)
+        with pytest.raises(RuntimeError):
+            engine.add([1, 2], greedy(2))
+    assert not engine.has_unfinished and not engine.scheduler.waiting
+    assert engine.add([1, 2], greedy(2)) == 0
+
+
+def _fail(request):
+    raise RuntimeError("no verdict")

@@ -1,6 +1,8 @@
 """`LLM`: text in, text out, over a tiny model saved as a checkpoint of the project."""
 
+import inspect
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,3 +191,105 @@ def test_unknown_settings_are_refused(model):
         LLM(model, max_model_len=4096)
     with pytest.raises(ValueError, match="implementation"):
         LLM(model, implementation="magic")
+
+
+# As outside tests, where annotations are not enforced before the package's own checks.
+untyped = inspect.unwrap
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 3}, "sampling_params={'max_tokens': 3} is a dict; give a Sampling"),
+        (5, "sampling_params=5 is a int; give"),
+        ("greedy", "sampling_params='greedy' is a str; give"),
+        ([GREEDY, None], r"sampling_params\[1\]=None is a NoneType; give"),
+    ],
+)
+def test_wrong_settings_start_nothing(llm, settings, message):
+    with pytest.raises(TypeError, match=message):
+        untyped(LLM.generate)(llm, ["hello", "x"], settings)
+    if not isinstance(settings, list):
+        with pytest.raises(TypeError, match=message):
+            next(untyped(LLM.stream)(llm, "hello", settings))
+    assert len(llm.generate("hello", GREEDY)) == 1
+
+
+def test_arrays_and_numpy_integers_are_prompts(llm):
+    (expected,) = llm.generate([5, 6, 7], GREEDY)
+    for prompt in (np.array([5, 6, 7]), [np.int32(5), np.int64(6), 7], (5, 6, 7)):
+        for prompts in (prompt, [prompt]):
+            (output,) = llm.generate(prompts, GREEDY)
+            assert output.prompt_token_ids == (5, 6, 7)
+            assert output.outputs == expected.outputs
+        assert list(llm.stream(prompt, GREEDY))[-1].outputs == expected.outputs
+    rows = llm.generate(np.array([[5, 6, 7], [7, 6, 5]]), GREEDY)
+    assert [output.prompt_token_ids for output in rows] == [(5, 6, 7), (7, 6, 5)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (None, "prompts is of type NoneType; give text"),
+        (b"ab", "prompts is of type bytes; give text"),
+        ({"a": 1}, "prompts is of type dict; give text"),
+        (np.array(5), "prompts is of type ndarray; give text"),
+        (["a", b"ab"], r"prompts\[1\] is of type bytes; give text"),
+        (["a", bytearray(b"ab")], r"prompts\[1\] is of type bytearray; give text"),
+        (["a", None], r"prompts\[1\] is of type NoneType; give text"),
+        (["a", 1.5], r"prompts\[1\] is of type float; give text"),
+        (["a", {1: 2}], r"prompts\[1\] is of type dict; give text"),
+        (["a", [1, 2.5]], r"prompts\[1\]\[1\]=2.5 is no integer; a prompt is"),
+        (
+            ["a", [1, True]],
+            r"prompts\[1\]\[1\]=True is a bool, not an integer; a prompt is",
+        ),
+        ([1, "a"], r"prompts\[0\]\[1\]='a' is no integer; a prompt is"),
+        ([1, None], r"prompts\[0\]\[1\]=None is no integer; a prompt is"),
+        (np.array([1.0]), r"prompts\[0\] is of type float; give text"),
+    ],
+)
+def test_what_is_no_prompt_is_named_and_starts_nothing(llm, prompts, message):
+    with pytest.raises(TypeError, match=message):
+        untyped(LLM.generate)(llm, prompts, GREEDY)
+
+
+def test_a_failure_while_adding_cancels_what_was_added(llm, monkeypatch):
+    add, added = llm.engine.add, []
+
+    def add_two(*args):
+        if len(added) == 2:
+            raise MemoryError("no room for a third")
+        added.append(add(*args))
+        return added[-1]
+
+    monkeypatch.setattr(llm.engine, "add", add_two)
+    with pytest.raises(MemoryError):
+        llm.generate(PROMPTS, GREEDY)
+    assert len(added) == 2
+
+
+def test_a_model_is_a_path(model):
+    path = Path(model)
+    llm = LLM(path, tokenizer=path, num_blocks=9, max_model_len=32)
+    assert llm.config.model == model
+    for value in (None, 5):
+        with pytest.raises(TypeError, match=f"model={value} is no path; give"):
+            untyped(LLM.__init__)(object.__new__(LLM), value)
+    with pytest.raises(TypeError, match="tokenizer=5 is no path; give"):
+        untyped(LLM.__init__)(object.__new__(LLM), model, tokenizer=5)
+    with pytest.raises(ValueError, match="model is the empty path; give"):
+        LLM("")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gpu_memory_utilization": 1.5}, "memory_fraction=1.5.*gpu_memory_utilization"),
+        ({"kv_cache_dtype": "int3"}, "dtype='int3'.*kv_cache_dtype"),
+        ({"max_model_len": 1}, "max_context=1 .*max_model_len"),
+    ],
+)
+def test_messages_name_the_callers_parameter(model, settings, message):
+    with pytest.raises(ValueError, match=message):
+        LLM(model, **settings)

@@ -3,7 +3,13 @@
 import pytest
 
 from paxkv.engine import Engine
-from paxkv.replay import Replay, Stopwatch, differing_requests, serve_in_turns
+from paxkv.replay import (
+    Replay,
+    Stopwatch,
+    differing_requests,
+    rejections,
+    serve_in_turns,
+)
 from paxkv.types import FinishReason
 from paxkv.workload import WorkItem
 from tests.fakes import FakeClock, FakeExecutor, fake_completion, make_scheduler
@@ -97,6 +103,13 @@ def test_a_request_that_never_fits_is_told_and_does_not_stop_the_others():
         FinishReason.REJECTED_TOO_LONG,
         FinishReason.LENGTH,
     ]
+    assert rejections(replay) == {1: replay.finishes[1].message}
+    roomy = make_replay((item(3, 2), item(8, 1), item(4, 3)), FakeClock())
+    serve_in_turns([roomy])
+    assert rejections(roomy) == {}
+    assert differing_requests(replay, roomy) == []  # only what both served can differ
+    roomy.outputs[2][0] += 1
+    assert differing_requests(replay, roomy) == [2]
 
 
 def test_a_lost_request_is_an_error():

@@ -19,7 +19,18 @@ REFUSED = {
     "repetition_penalty": [0.0, -1.0, math.inf],
     "presence_penalty": [2.1, -2.1, math.nan],
     "frequency_penalty": [2.1, -2.1],
-    "logit_bias": [{1: math.nan}, {"a": 1.0}, {-1: 1.0}, {1.5: 1.0}, 3, {1: math.inf}],
+    "logit_bias": [
+        {1: math.nan},
+        {"a": 1.0},
+        {-1: 1.0},
+        {1.5: 1.0},
+        3,
+        {1: math.inf},
+        {1: 10**400},
+        [1],
+        [(1, 2.0, 3.0)],
+        [None],
+    ],
     "seed": [-1, 2**64, True, 1.0],
     "stop": ["", ("a", ""), (1,), 3],
     "stop_token_ids": [(-1,), "ab", (1.5,), 3, (True,)],
@@ -57,6 +68,12 @@ def test_refusal_names_field_and_value(name, value):
 def test_all_problems_are_in_one_error():
     with pytest.raises(ValueError, match=r"max_tokens=0.*top_p=2.*seed=-3"):
         SamplingParams(max_tokens=0, top_p=2.0, seed=-3)
+
+
+def test_a_bias_is_a_pair():
+    with pytest.raises(ValueError, match=r"logit_bias=\[1\] holds 1, .* pair; give a dict"):
+        without_type_check(logit_bias=[1])
+    assert without_type_check(logit_bias=[[2, 1]]).logit_bias == ((2, 1.0),)
 
 
 def test_contradictory_lengths():

@@ -58,7 +58,7 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
         max_num_seqs=16,
         max_context=MAX_CONTEXT,
         platform="cpu",
-        free_bytes=0,
+        free_bytes=2**40,
     )
     num_blocks = POOL_BYTES // (sized.bytes_per_token * BLOCK_SIZE) * num_blocks_factor
     sized = dataclasses.replace(sized, num_blocks=num_blocks)

@@ -99,6 +99,7 @@ def test_recall_workload_fits_and_scores():
     ("settings", "named"),
     [
         ({"num_requests": 0}, "num_requests=0"),
+        ({"num_requests": 1, "seed": -1}, "workload.seed=-1"),
         ({"num_requests": 1, "arrival": "bursts"}, "arrival='bursts'"),
         ({"num_requests": 1, "rate_per_s": 0.0}, "rate_per_s=0.0"),
     ],

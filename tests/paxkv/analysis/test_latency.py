@@ -8,6 +8,7 @@ from paxkv.analysis.latency import (
     itl_s,
     normalized_latency_s,
     percentile,
+    queue_s,
     summarize_latency,
     tpot_s,
     ttft_s,
@@ -93,3 +94,11 @@ def test_every_reason_is_counted_once():
     counted = summary.num_finished + summary.num_aborted + summary.num_rejected
     assert counted == len(FinishReason)
     assert summary.num_rejected == sum("REJECTED" in r.name for r in FinishReason)
+
+
+def test_queueing_ends_with_the_first_slice_and_is_part_of_ttft():
+    request = make_metrics(1.0, (4.0, 5.0), first_scheduled_s=3.5)
+    assert queue_s(request) == 2.5
+    assert ttft_s(request) == 3.0
+    summary = summarize_latency([request, make_metrics(0.0, (1.0,))])
+    assert summary.queue_p50_s == 1.25

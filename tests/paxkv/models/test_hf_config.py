@@ -44,6 +44,22 @@ def test_rope_in_the_spelling_of_transformers_4_and_5():
     )
 
 
+def test_both_spellings_beside_each_other_must_agree():
+    fields = dict(model_type="llama", rope_parameters=LLAMA3_SCALING | dict(rope_theta=5e5))
+    agreeing = fields | dict(rope_theta=500_000, rope_scaling=LLAMA3_SCALING)
+    assert config_from_hf(agreeing) == config_from_hf(fields)
+    for other in (
+        dict(rope_theta=1e4),
+        dict(rope_scaling=LLAMA3_SCALING | dict(factor=32.0)),
+        dict(rope_scaling=dict(rope_type="linear", factor=8.0)),
+        dict(rope_scaling=LLAMA3_SCALING | dict(rope_theta=1e4)),
+    ):
+        with pytest.raises(ValueError, match="rope_parameters=.* contradict .*; remove"):
+            config_from_hf(fields | other)
+    with pytest.raises(ValueError, match="contradict"):
+        config_from_hf(fields_of("gemma3", rope_local_base_freq=2e4))
+
+
 def test_gemma3_in_the_spelling_of_transformers_4_and_5():
     new = fields_of("gemma3")
     old = dict(new, rope_scaling=dict(rope_type="linear", factor=4.0), rope_theta=1e6)
@@ -55,9 +71,9 @@ def test_gemma3_in_the_spelling_of_transformers_4_and_5():
 
 def test_gemma3_with_images_is_its_text_model():
     text = fields_of("gemma3")
-    outer = dict(model_type="gemma3", text_config=text, eos_token_id=[1, 106])
+    outer = dict(model_type="gemma3", text_config=text, eos_token_id=[1, 95])
     config = config_from_hf(outer)
-    assert config.eos_token_ids == (1, 106)
+    assert config.eos_token_ids == (1, 95)
     assert config.layer_windows == config_from_hf(text).layer_windows
 
 
@@ -156,6 +172,57 @@ def test_generation_config_gives_the_stop_tokens(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama")))
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 7]}')
     assert read_hf_config(tmp_path).eos_token_ids == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hidden_size", "64"),
+        ("hidden_size", -4),
+        ("vocab_size", 2.5),
+        ("num_attention_heads", -2),
+        ("num_key_value_heads", 0),
+        ("num_hidden_layers", "x"),
+        ("max_position_embeddings", 0),
+        ("max_position_embeddings", -1),
+        ("rms_norm_eps", -1),
+        ("rms_norm_eps", "x"),
+        ("rope_theta", "x"),
+        ("rope_theta", 0),
+        ("rope_scaling", "x"),
+        ("sliding_window", "x"),
+        ("layer_types", "full_attention"),
+        ("tie_word_embeddings", "no"),
+    ],
+)
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "gemma3"])
+def test_a_strange_value_is_named_with_file_and_rule(tmp_path, family, name, value):
+    fields = {"model_type": family, name: value}
+    if family == "gemma3":
+        fields = {"model_type": family, "text_config": {name: value}}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match=rf"config\.json: {name}=.* must be"):
+        read_hf_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (dict(eos_token_id="a"), "eos_token_ids=('a',) must be"),
+        (dict(eos_token_id=10**6), "eos_token_ids=(1000000,) must be"),
+        (dict(eos_token_id=[[1]]), "eos_token_ids=([1],) must be"),
+        (dict(layer_types=[]), "layer_types names 0 layers"),
+        (dict(rope_scaling=dict(type="linear", factor=0)), "factor=0 must be"),
+        (dict(rope_parameters=dict(rope_theta="x")), "rope_theta='x' must be"),
+    ],
+)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_strange_lists_and_objects_are_named(tmp_path, family, fields, words):
+    fields |= {"model_type": family}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError) as error:
+        read_hf_config(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / 'config.json'}: {words}")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "llama", "hidden_size": "x"}'])

@@ -54,6 +54,28 @@ def test_every_misfit_is_in_one_error(tmp_path):
         assert words in message
 
 
+def test_dtypes_that_are_no_floats_are_in_the_same_error(tmp_path):
+    folder = copy_of("qwen3", tmp_path)
+
+    def spoil(tensors):
+        del tensors["model.norm.weight"]
+        for name, dtype in (("up", np.int8), ("down", np.bool_)):
+            name = f"model.layers.0.mlp.{name}_proj.weight"
+            tensors[name] = tensors[name].astype(dtype)
+
+    edit(folder, spoil)
+    with pytest.raises(ValueError) as error:
+        load_decoder(folder)
+    message = str(error.value)
+    assert message.startswith("3 tensors of ")
+    for words in (
+        "missing: norm.weight",
+        "layers.0.mlp.up_proj.weight has dtype I8, needs floats: dequantise",
+        "layers.0.mlp.down_proj.weight has dtype BOOL, needs floats",
+    ):
+        assert words in message
+
+
 def test_a_tensor_that_cannot_be_converted_is_misshapen(tmp_path):
     folder = copy_of("gpt2", tmp_path)
 
@@ -142,6 +164,21 @@ def test_files_must_hold_what_the_index_says(tmp_path):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match=r"00002.*lacks \['model\.odd'\]"):
         load_decoder(folder)
+
+
+@pytest.mark.parametrize(
+    "file_name",
+    [3, None, ["x"], "", "..", "../../etc/passwd", "../a.safetensors", "/a.safetensors"],
+)
+def test_the_index_names_files_beside_it(tmp_path, file_name):
+    folder = copy_of("llama2", tmp_path)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    index["weight_map"]["model.odd"] = file_name
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError) as error:
+        load_decoder(folder)
+    assert "index.json must give each tensor the name of a file beside" in str(error.value)
+    assert repr({"model.odd": file_name}) in str(error.value)
 
 
 def test_a_directory_without_safetensors(tmp_path):

@@ -1,0 +1,80 @@
+"""How an experiment starts. What is wrong with its flags ends it with one line."""
+
+import re
+import sys
+from collections.abc import Callable
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import NoReturn
+
+from absl import app, flags
+from ml_collections import config_flags
+
+
+def run(main: Callable[[], int | None], *, config: str | None = None) -> None:
+    """Parses the flags, calls `main` and exits with its code, or 2 on an `app.UsageError`.
+
+    Args:
+      config: the default of `--config`, whose definition must have none: absl reads that
+        one at once, and a wrong key then raises. None: there is no such flag.
+    """
+
+    def parse(argv: list[str]) -> list[str]:
+        try:
+            return flags.FLAGS(argv if config is None else _with_config(argv, config))
+        except flags.Error as error:
+            _leave(f"FATAL Flags parsing error: {error}")
+
+    def checked_main(argv: list[str]) -> int | None:
+        try:
+            if argv[1:]:
+                raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
+            return main()
+        except app.UsageError as error:
+            _leave(f"error: {error}")
+
+    app.run(checked_main, flags_parser=parse)
+
+
+def _leave(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(2)  # 1 says that what was asked for ran and failed
+
+
+def _with_config(argv: list[str], default: str) -> list[str]:
+    """The arguments with `--config`, its file and the overridden keys checked."""
+    alone = flags.FlagValues()  # finds the file before absl reads the overrides
+    alone.set_gnu_getopt(True)
+    path = flags.DEFINE_string("config", default, "", flag_values=alone)
+    alone(argv, known_only=True)
+    if not Path(path.value.partition(":")[0]).is_file():
+        raise flags.Error(f"--config={path.value} is no file.")
+    plain = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", path.value, "", plain, sys_argv=argv[:1])
+    keys = _dotted(plain.flag_values_dict()["config"].to_dict())
+    for argument in flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False):
+        override = re.match(r"--?(?:no)?config\.([^=]*)", argument)
+        if override and override[1] not in keys:
+            nearest = _nearest(override[1], keys)
+            above = nearest.rpartition(".")[0]
+            beside = [k.split(".")[-1] for k in keys if k.rpartition(".")[0] == above]
+            raise flags.Error(
+                f"--config.{override[1]} is no key of {path.value}; nearest: {nearest}. "
+                f"Keys of {above or 'config'}: {', '.join(beside)}."
+            )
+    return argv if alone["config"].present else [argv[0], f"--config={default}", *argv[1:]]
+
+
+def _dotted(tree: dict, prefix: str = "") -> list[str]:
+    """All keys that have a value of their own."""
+    inner = {k: _dotted(v, f"{prefix}{k}.") for k, v in tree.items() if isinstance(v, dict)}
+    return [path for k in tree for path in inner.get(k, [prefix + k])]
+
+
+def _nearest(key: str, keys: list[str]) -> str:
+    """Of the same name elsewhere, else below or beside it in the config, else anywhere."""
+    above, _, name = key.rpartition(".")
+    same = [k for k in keys if k.endswith(f".{name}")]
+    near = [k for k in keys if k.startswith((f"{key}.", f"{above}."))]
+    among = same or near or keys
+    return max(among, key=lambda k: SequenceMatcher(None, k.split(".")[-1], name).ratio())
