@@ -54,7 +54,8 @@ def test_a_resumed_run_gives_the_weights_of_an_uninterrupted_one(trained, tmp_pa
 def test_the_folder_names_no_path_of_the_machine_that_trained_it(trained):
     model = trained / "model"
     names = {path.name for path in model.iterdir()}
-    assert names == {"config.json", "tokenizer.json", "training.json", "weights"}
+    files = {"checksums.json", "config.json", "tokenizer.json", "training.json"}
+    assert names == {*files, "weights"}
     for path in model.rglob("*"):
         # the record's command names the folder it was given
         if path.is_file() and path.name != "training.json":
