@@ -97,6 +97,7 @@ def main() -> int:
         "block_size": plan.block_size,
         "positions": (plan.num_blocks - 1) * plan.block_size,
         "bytes_per_token": plan.bytes_per_token,
+        "padding_factor": plan.layout.padding_factor,
     }
     info = RunInfo(
         experiment="serve",
@@ -112,7 +113,8 @@ def main() -> int:
         f"{info.device}: {info.implementation} attention, {config.weights_dtype} weights, "
         f"{config.cache.dtype} cache, matmul precision {info.matmul_precision}\n"
         f"pool: {pool['num_blocks'] - 1} blocks x {pool['block_size']} = "
-        f"{pool['positions']:,} positions of {pool['bytes_per_token']:,} bytes, "
+        f"{pool['positions']:,} positions of {pool['bytes_per_token']:,} bytes "
+        f"(padding {pool['padding_factor']:.2f} times), "
         f"{pool['positions'] * pool['bytes_per_token'] / 2**20:.1f} MiB, and a null block\n"
         f"workload: {len(workload.items)} requests ({workload_config.arrival}), "
         f"{sum(len(item.prompt_ids) for item in workload.items):,} prompt tokens, "
