@@ -268,17 +268,14 @@ def paged_attention_xla(
         first_position=jnp.maximum(context_lens - 1, 0),
     )
 
-    def attend(rows, tile):
-        return _attend_tile(
-            rows,
-            tile,
-            cache,
-            layer,
-            block_tables,
-            blocks_per_chunk=tiling.blocks_per_chunk,
-            **options,
-        )
-
+    attend = partial(
+        _attend_tile,
+        cache=cache,
+        layer=layer,
+        block_tables=block_tables,
+        blocks_per_chunk=tiling.blocks_per_chunk,
+        **options,
+    )
     return run(attend, q, tiles, jnp.int32(q.shape[0]), 1)
 
 
@@ -337,15 +334,12 @@ def ragged_paged_attention_xla(
         query_starts, context_lens, num_seqs, q.shape[0], tiling.queries_per_tile
     )
 
-    def attend(rows, tile):
-        return _attend_tile(
-            rows,
-            tile,
-            cache,
-            layer,
-            block_tables,
-            blocks_per_chunk=tiling.blocks_per_chunk,
-            **options,
-        )
-
+    attend = partial(
+        _attend_tile,
+        cache=cache,
+        layer=layer,
+        block_tables=block_tables,
+        blocks_per_chunk=tiling.blocks_per_chunk,
+        **options,
+    )
     return run(attend, q, tiles, num_tiles, tiling.queries_per_tile)

@@ -67,7 +67,8 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, small_files):
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path):
     out = tmp_path / "out"
     done = run_experiment("convert", f"--weights={FOLDER / 'qwen2'}", f"--out={out}")
     assert done.returncode != 0
