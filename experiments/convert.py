@@ -3,7 +3,8 @@
     python -m experiments.convert --weights=PATH --out=FOLDER --dtype=bfloat16
 
 The folder then holds the model's config, its weights and its tokenizer: all that `LLM`
-needs.
+needs. A source without a tokenizer is converted too; `parity` does without, for `LLM` add
+a `tokenizer.json`.
 """
 
 import shutil

@@ -150,13 +150,15 @@ def main() -> int:
     config = CONFIG.value
     try:
         cases = load_cases(Path(REFERENCE.value))
+        decoder = load_decoder(WEIGHTS.value, config.weights_dtype)
+        model_context = decoder.config.max_context
+        max_context = min(config.engine.max_context or model_context, model_context)
         engine_config = make_engine_config(
-            engine={**config.engine, "model": WEIGHTS.value},
+            engine={**config.engine, "model": WEIGHTS.value, "max_context": max_context},
             cache=config.cache,
             scheduler=config.scheduler,
             pool_positions=config.pool_positions,
         )
-        decoder = load_decoder(WEIGHTS.value, config.weights_dtype)
         engine, executor = build_engine(engine_config, decoder)
     except (ValueError, OSError, ImportError) as error:
         raise app.UsageError(str(error)) from error
@@ -170,7 +172,8 @@ def main() -> int:
         f"{executor.device_name}: {executor.options.attention.implementation} attention, "
         f"{config.weights_dtype} weights, {config.cache.dtype} cache, matmul precision "
         f"{config.engine.matmul_precision}, {plan.num_blocks - 1} blocks x "
-        f"{plan.block_size} tokens, {executor.num_programs} programs"
+        f"{plan.block_size} tokens, context {max_context:,}, "
+        f"{executor.num_programs} programs"
     )
     failed = False
     for case, output in zip(cases, outputs, strict=True):

@@ -5,7 +5,7 @@ python -m experiments.perplexity --model=paxkv/assets/recall --text=README.md
 
 from pathlib import Path
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from experiments import entry
 from paxkv import LLM
@@ -19,6 +19,7 @@ MAX_CONTEXT = flags.DEFINE_integer("max_context", None, "Tokens; default: the mo
 
 
 def main() -> None:
+    logging.set_verbosity(logging.WARNING)
     try:
         text = Path(TEXT.value).read_text(encoding="utf-8")
         llm = LLM(

@@ -39,7 +39,7 @@ def context_limit(config: EngineConfig, model_max_context: int) -> int:
     if config.max_context > model_max_context:
         raise ValueError(
             f"max_context={config.max_context} exceeds the model's {model_max_context} "
-            "tokens; lower it."
+            "tokens; lower it (engine.max_context in a config, max_model_len of LLM)."
         )
     return config.max_context
 

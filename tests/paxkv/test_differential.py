@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import SamplingParams
 from tests.harness import (
     BASE,
@@ -81,7 +82,8 @@ def alone() -> list[Case]:
     cases += [replace(BASE, max_num_seqs=n) for n in (1, 2, 3, 5)]
     cases += [replace(BASE, shuffle_seed=s) for s in (1, 2)]
     cases += [replace(BASE, order_seed=s) for s in (1, 2, 3)]
-    cases += [replace(BASE, poison=True), replace(BASE, victim="fewest_outputs")]
+    cases += [replace(BASE, poison=True)]
+    cases += [replace(BASE, victim=v, pool_tokens=112) for v in VICTIM_POLICIES]
     cases += [replace(BASE, pool_tokens=112), replace(BASE, implementation="reference")]
     return cases
 
@@ -99,7 +101,7 @@ def combined(count: int) -> list[Case]:
             chunk=one_of(CHUNKS),
             max_num_seqs=one_of((1, 3, 5, 8)),
             preempt_every=one_of(PREEMPT_EVERY),
-            victim=one_of(("newest", "fewest_outputs")),
+            victim=one_of(tuple(VICTIM_POLICIES)),
             shuffle_seed=one_of((None, 1, 2)),
             order_seed=one_of((None, 1, 2, 3)),
             poison=bool(rng.integers(2)),

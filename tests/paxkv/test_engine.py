@@ -8,6 +8,7 @@ import pytest
 
 from paxkv.allocators import ALLOCATORS
 from paxkv.engine import Engine
+from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import SamplingParams
 from paxkv.types import FinishReason
 from tests.fakes import FakeClock, fake_completion, make_engine
@@ -69,7 +70,7 @@ def test_tokens_do_not_depend_on_how_they_are_served(
     assert set(finishes.values()) == {FinishReason.LENGTH}
 
 
-@pytest.mark.parametrize("victim", ["newest", "fewest_outputs"])
+@pytest.mark.parametrize("victim", VICTIM_POLICIES)
 @pytest.mark.parametrize("max_preemptions", [0, 1, 8])
 def test_every_victim_policy_makes_progress_in_the_smallest_pool(victim, max_preemptions):
     engine = make_engine(
