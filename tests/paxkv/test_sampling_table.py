@@ -1,10 +1,13 @@
 """The host's table of sampling settings: what a step gets of it."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from paxkv.device_executor import empty_plan
 from paxkv.sampling import SampleOutput, SamplingFeatures, sample
 from paxkv.sampling_params import SamplingParams
 from paxkv.sampling_table import SamplingTable, seed_words
@@ -33,22 +36,8 @@ def plan_of(rows, starts, lengths, samples=None) -> Plan:
     tables.tokens[:] = np.arange(tables.tokens.shape[1]) % V
     rows, starts, lengths = (np.array(x, np.int32) for x in (rows, starts, lengths))
     samples = np.ones(len(rows), bool) if samples is None else np.array(samples)
-    return Plan(
-        step=0,
-        now_s=0.0,
-        rows=rows,
-        starts=starts,
-        lengths=lengths,
-        samples=samples,
-        requests=(),
-        started=(),
-        tables=tables,
-        num_prefill_tokens=0,
-        num_decode_tokens=0,
-        num_running=0,
-        num_waiting=0,
-        num_preempted=0,
-        partitions=(),
+    return replace(
+        empty_plan(tables), rows=rows, starts=starts, lengths=lengths, samples=samples
     )
 
 
