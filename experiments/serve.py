@@ -96,8 +96,8 @@ def main() -> int:
         "num_blocks": plan.num_blocks,
         "block_size": plan.block_size,
         "positions": (plan.num_blocks - 1) * plan.block_size,
-        "bytes_per_token": plan.bytes_per_token,
-        "padding_factor": plan.layout.padding_factor,
+        "bytes_per_token": round(plan.bytes_per_token),
+        "padding_factor": plan.layout.padding_factor(plan.block_size),
     }
     info = RunInfo(
         experiment="serve",

@@ -1,20 +1,33 @@
 """Checks that every op makes while it is traced."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from importlib import import_module
 
 import jax.numpy as jnp
 
-Run = TypeVar("Run", bound=Callable)
+from pallas_kernels.kv_blocks import KVBlocks
+
+Offered = Mapping[str, str]  # module of an implementation, by its name
+# Pools are laid out for one platform. Portable implementations read them all.
+PLATFORM_OF = {"tpu": "tpu", "gpu": "gpu", "gpu_triton": "gpu", "cpu": "cpu"}
 
 
-def choose(offered: Mapping[str, Run], implementation: str, op: str) -> Run:
-    """The function called `implementation`; never another in its place."""
+def choose(offered: Offered, implementation: str, op: str, cache: KVBlocks) -> Callable:
+    """`<op>_<implementation>` of its module; never another in its place.
+
+    Modules are imported when first used: each needs libraries that others do without.
+    """
     if implementation not in offered:
         raise ValueError(
             f"{implementation=} of {op} is not offered; choose from {sorted(offered)}."
         )
-    return offered[implementation]
+    platform = PLATFORM_OF.get(implementation, cache.layout.platform)
+    if cache.layout.platform != platform:
+        raise ValueError(
+            f"{implementation=} of {op} reads pools laid out for {platform!r}, this one is "
+            f"for {cache.layout.platform!r}; pass the former to kv_layout."
+        )
+    return getattr(import_module(offered[implementation]), f"{op}_{implementation}")
 
 
 def require_int32(**arrays) -> None:

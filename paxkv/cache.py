@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 from absl import logging
 
-from pallas_kernels.layout import KVBlocks, KVLayout, kv_layout, make_cache
+from pallas_kernels.kv_blocks import KVBlocks, make_cache
+from pallas_kernels.layout import KVLayout, kv_layout
 from paxkv.config import CacheConfig
 from paxkv.models.config import ModelConfig
 
@@ -20,14 +21,19 @@ class CachePlan:
     block_size: int  # tokens
 
     @property
-    def bytes_per_token(self) -> int:
-        """K and V of all layers, padding of the physical layout included."""
-        return self.num_layers * self.layout.bytes_per_token
+    def bytes_per_block(self) -> int:
+        """K and V of all layers, padding of the physical layout and scales included."""
+        return self.num_layers * self.layout.bytes_per_block(self.block_size)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Whole, but for scales that share padding among the tokens of a block."""
+        return self.bytes_per_block / self.block_size
 
     @property
     def nbytes(self) -> int:
         """Of the pool, the null block included."""
-        return self.bytes_per_token * self.block_size * self.num_blocks
+        return self.bytes_per_block * self.num_blocks
 
     def allocate(self) -> tuple[KVBlocks, ...]:
         """The zero-filled pools, one per group."""
@@ -36,7 +42,6 @@ class CachePlan:
             num_layers=self.num_layers,
             num_blocks=self.num_blocks,
             block_size=self.block_size,
-            dtype=self.layout.dtype,
         )
         return (pool,)
 
@@ -69,7 +74,7 @@ def plan_cache(
     if cache.num_blocks is not None:
         _check_fits(plan, free_bytes)
         return plan
-    bytes_per_block = plan.bytes_per_token * cache.block_size
+    bytes_per_block = plan.bytes_per_block
     budget_bytes = int(cache.memory_fraction * free_bytes)
     fit = budget_bytes // bytes_per_block
     useful = max_num_seqs * -(-max_context // cache.block_size) + 1
@@ -99,7 +104,7 @@ def plan_cache(
 
 def _check_fits(plan: CachePlan, free_bytes: int) -> None:
     if plan.nbytes > free_bytes:
-        most = free_bytes // (plan.bytes_per_token * plan.block_size)
+        most = free_bytes // plan.bytes_per_block
         raise ValueError(
             f"num_blocks={plan.num_blocks:,} of block_size={plan.block_size} take "
             f"{plan.nbytes:,} bytes, {free_bytes:,} are free; use at most {most:,} blocks, "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
-from pallas_kernels.layout import KVBlocks
+from pallas_kernels.kv_blocks import KVBlocks
 from paxkv.attention import AttentionOptions, paged_attend
 from paxkv.models.decoder import Decoder
 from paxkv.sampling import (

@@ -1,28 +1,28 @@
 """The contract of both attention ops, whatever implements them."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.checks import choose, require_int32
-from pallas_kernels.layout import KVBlocks
-from pallas_kernels.paged_attention.reference import (
-    paged_attention_reference,
-    ragged_paged_attention_reference,
-)
+from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.paged_attention.tiling import Tiling
-from pallas_kernels.paged_attention.xla import (
-    paged_attention_xla,
-    ragged_paged_attention_xla,
-)
 
-_DECODE = {"reference": paged_attention_reference, "xla": paged_attention_xla}
-_RAGGED = {
-    "reference": ragged_paged_attention_reference,
-    "xla": ragged_paged_attention_xla,
+IMPLEMENTATIONS = {
+    name: f"pallas_kernels.paged_attention.{name}"
+    for name in ("reference", "xla", "tpu", "gpu", "gpu_triton", "cpu")
 }
-IMPLEMENTATIONS = tuple(_DECODE)
+# What only some implementations take, beyond the options of all.
+CHUNKED = ("reference", "xla", "cpu")
+EXPANDING = ("reference", "xla")
+
+QUERY_DTYPES = ("float32", "bfloat16")
 
 Window = Int32[Array, ""] | int | None
+# latent rows [C, D] -> K [C, H, Dk] and V [C, H, Dv] of every query head, in float32
+Expand = Callable[[Float[Array, "C D"]], tuple[Array, Array]]
 
 
 def paged_attention(
@@ -34,12 +34,14 @@ def paged_attention(
     *,
     scale: float,
     window: Window = None,
+    chunk_size: int | None = None,
     soft_cap: float | None = None,
     sinks: Float[Array, "H"] | None = None,
     return_lse: bool = False,
     implementation: str,
     tiling: Tiling | None = None,
-) -> Float[Array, "S H D"] | tuple[Float[Array, "S H D"], Float[Array, "S H"]]:
+    device_kind: str | None = None,
+) -> Float[Array, "S H Dv"] | tuple[Float[Array, "S H Dv"], Float[Array, "S H"]]:
     """Attention of one query per sequence, its last token, over the sequence's blocks.
 
     Position p of sequence s lies in block `block_tables[s, p // B]` at offset p % B.
@@ -47,14 +49,21 @@ def paged_attention(
     `window` of them: the other table entries may hold any value. K and V are read from
     the pool, those of the query's own token included: call `write_kv` first.
 
+    With a latent pool (MLA) q is in the space of its rows, and so is the result, which
+    has the pool's `value_dim` numbers: the up-projections are absorbed into the caller's
+    projections (DeepSeek-V2, §2.1.2).
+
     Args:
       scale: factor of q·k.
       window: tokens that a query sees, its own included; None, or a traced 0, for all.
+      chunk_size: the context is cut into chunks of so many tokens, and a query sees only
+        its own chunk (Llama 4's local layers). Of `reference`, `xla` and `cpu`.
       soft_cap: c, logits become c · tanh(logits / c), before the mask.
       sinks: one logit per query head that joins the softmax without a value.
       return_lse: also return the log of the softmax's denominator (sinks included).
       implementation: one of `IMPLEMENTATIONS`.
-      tiling: of `xla`; chosen from the shapes if None.
+      tiling: chosen from the shapes and `device_kind` if None; `reference` has none.
+      device_kind: the chip, as jax names it; None for tiles that fit every chip.
 
     Returns:
       Attention in q's dtype, accumulated in float32, and lse [S, H] in float32 if asked
@@ -62,10 +71,11 @@ def paged_attention(
 
     Raises:
       ValueError: shapes or dtypes that disagree, a static window below 1, an
-        implementation that is not offered.
+        implementation that is not offered or does not take these shapes or options.
     """
-    run = choose(_DECODE, implementation, "paged_attention")
+    run = choose(IMPLEMENTATIONS, implementation, "paged_attention", cache)
     check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks)
+    check_head_dim(q, cache)
     if q.shape[0] != context_lens.shape[0]:
         raise ValueError(
             f"q of shape {q.shape} must have one row per sequence, context_lens has "
@@ -82,13 +92,13 @@ def paged_attention(
         window=window,
         soft_cap=soft_cap,
         sinks=sinks,
-        **_tiling_option(tiling, implementation),
+        **_chosen_options(implementation, tiling, device_kind, chunk_size, None),
     )
     return (out, lse) if return_lse else out
 
 
 def ragged_paged_attention(
-    q: Float[Array, "T H D"],
+    q: Float[Array, "T H Dq"],
     cache: KVBlocks,
     layer: Int32[Array, ""] | int,
     block_tables: Int32[Array, "S P"],
@@ -98,12 +108,15 @@ def ragged_paged_attention(
     *,
     scale: float,
     window: Window = None,
+    chunk_size: int | None = None,
     soft_cap: float | None = None,
     sinks: Float[Array, "H"] | None = None,
     return_lse: bool = False,
+    expand: Expand | None = None,
     implementation: str,
     tiling: Tiling | None = None,
-) -> Float[Array, "T H D"] | tuple[Float[Array, "T H D"], Float[Array, "T H"]]:
+    device_kind: str | None = None,
+) -> Float[Array, "T H Dv"] | tuple[Float[Array, "T H Dv"], Float[Array, "T H"]]:
     """Causal attention of ragged runs of queries over the blocks of their sequences.
 
     Sequence s < num_seqs owns queries [query_starts[s], query_starts[s + 1]): the last
@@ -111,12 +124,24 @@ def ragged_paged_attention(
     Prefill chunks and decodes mix freely.
     Everything else is as in `paged_attention`.
 
+    Args:
+      expand: for a latent pool, makes K and V of every query head from rows, a chunk of
+        the context at a time; q and the result are then in the spaces of these. Cheaper
+        than absorbed projections where a tile has many queries. Of `reference`, `xla`.
+
     Returns:
       As `paged_attention`, with a row per query. Rows from query_starts[num_seqs] on
       are unspecified, but finite (lse: or -inf).
     """
-    run = choose(_RAGGED, implementation, "ragged_paged_attention")
+    run = choose(IMPLEMENTATIONS, implementation, "ragged_paged_attention", cache)
     check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks)
+    if expand is None:
+        check_head_dim(q, cache)
+    elif cache.layout.packing != "latent":
+        raise ValueError(
+            f"expand needs a latent pool, this one is {cache.layout.packing}; pass "
+            "value_dim to kv_layout, or omit expand."
+        )
     check_ragged(context_lens, query_starts, num_seqs)
     out, lse = run(
         q,
@@ -130,30 +155,64 @@ def ragged_paged_attention(
         window=window,
         soft_cap=soft_cap,
         sinks=sinks,
-        **_tiling_option(tiling, implementation),
+        **_chosen_options(implementation, tiling, device_kind, chunk_size, expand),
     )
     return (out, lse) if return_lse else out
 
 
-def _tiling_option(tiling: Tiling | None, implementation: str) -> dict[str, Tiling | None]:
-    """The reference has no tiles, so it takes no tiling."""
+def _chosen_options(
+    implementation: str,
+    tiling: Tiling | None,
+    device_kind: str | None,
+    chunk_size: int | None,
+    expand: Expand | None,
+) -> dict[str, Any]:
+    """Keywords for those implementations that take them; others refuse their values."""
+    options: dict[str, Any] = {}
+    if chunk_size is not None:
+        if chunk_size < 1:
+            raise ValueError(f"{chunk_size=} must be at least 1; pass None for no chunks.")
+        if implementation not in CHUNKED:
+            raise ValueError(
+                f"{implementation=} takes no chunk_size, got {chunk_size}; use one of "
+                f"{CHUNKED}."
+            )
+        options["chunk_size"] = chunk_size
+    if expand is not None:
+        if implementation not in EXPANDING:
+            raise ValueError(
+                f"{implementation=} takes no expand; use one of {EXPANDING}, or absorb "
+                "the up-projections into q and the result."
+            )
+        options["expand"] = expand
     if implementation != "reference":
-        return {"tiling": tiling}
+        return options | {"tiling": tiling, "device_kind": device_kind}
     if tiling is not None:
         raise ValueError(
             f"implementation='reference' has no tiles, got {tiling=}; omit it."
         )
-    return {}
+    return options
+
+
+def check_head_dim(q, cache) -> None:
+    """Raises a ValueError unless q has the pool's head size."""
+    if q.shape[2] != cache.layout.head_dim:
+        raise ValueError(
+            f"q of shape {q.shape} must be [queries, H, {cache.layout.head_dim}], the "
+            "pool's head_dim."
+        )
 
 
 def check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks) -> None:
     """Raises a ValueError that names what disagrees; looks at shapes and dtypes only."""
     layout = cache.layout
-    if q.ndim != 3 or q.shape[2] != layout.head_dim or q.shape[1] % layout.kv_heads:
+    if q.ndim != 3 or q.shape[1] % layout.kv_heads:
         raise ValueError(
-            f"q of shape {q.shape} must be [queries, H, {layout.head_dim}], H a multiple "
-            f"of the pool's kv_heads={layout.kv_heads}."
+            f"q of shape {q.shape} must be [queries, H, D], H a multiple of the pool's "
+            f"kv_heads={layout.kv_heads}."
         )
+    if q.dtype.name not in QUERY_DTYPES:
+        raise ValueError(f"q has dtype {q.dtype}, must be one of {QUERY_DTYPES}; cast it.")
     if block_tables.ndim != 2 or block_tables.shape[1] < 1:
         raise ValueError(
             f"block_tables of shape {block_tables.shape} must be [S, P] with P ≥ 1."

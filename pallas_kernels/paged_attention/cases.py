@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.layout import KVBlocks, kv_layout
+from pallas_kernels.kv_blocks import KVBlocks
+from pallas_kernels.layout import kv_layout
 
 NUM_LAYERS = 2
 LAYER = 1  # the one that is attended; the other is NaN
@@ -26,10 +27,12 @@ class Case:
     num_heads: int
     kv_heads: int
     head_dim: int
+    value_dim: int | None = None  # of a latent pool
     block_size: int
     context_lens: tuple[int, ...]
     query_lens: tuple[int, ...] | None = None
     window: int | None = None
+    chunk_size: int | None = None
     soft_cap: float | None = None
     has_sinks: bool = False
     padding_seqs: int = 0  # rows of the arrays beyond the sequences
@@ -42,9 +45,11 @@ class Case:
     def options(self) -> dict[str, Any]:
         """Keyword arguments of the ops, but for `implementation`."""
         sinks = jnp.linspace(-1.0, 2.0, self.num_heads) if self.has_sinks else None
-        return dict(
+        options = dict(
             scale=self.scale, window=self.window, soft_cap=self.soft_cap, sinks=sinks
         )
+        # not every implementation takes this one
+        return options | ({"chunk_size": self.chunk_size} if self.chunk_size else {})
 
 
 class Inputs(NamedTuple):
@@ -94,6 +99,9 @@ _SHAPES = (
     dict(
         name="cap_b256", num_heads=2, kv_heads=1, head_dim=128, block_size=256, soft_cap=2.0
     ),
+    dict(
+        name="mla_b16", num_heads=4, kv_heads=1, head_dim=144, value_dim=128, block_size=16
+    ),
 )
 
 
@@ -122,6 +130,12 @@ def _ragged_case(shape: dict[str, Any]) -> Case:
 DECODE_CASES = tuple(_decode_case(shape) for shape in _SHAPES)
 RAGGED_CASES = tuple(_ragged_case(shape) for shape in _SHAPES)
 
+# Of the implementations that take chunks.
+_CHUNKED = dict(
+    name="chunked_b8", num_heads=4, kv_heads=2, head_dim=32, block_size=8, chunk_size=100
+)
+CHUNKED_CASES = (_decode_case(_CHUNKED), _ragged_case(_CHUNKED))
+
 
 def make_inputs(
     case: Case, *, seed: int = 0, dtype: Any = "float32", platform: str
@@ -141,9 +155,9 @@ def make_inputs(
     inner = rng.permutation(np.arange(2, num_blocks - 1))[: counts.sum() - 2]
     owned = rng.permutation(np.concatenate([inner, [1, num_blocks - 1]]))
     tables = rng.choice(GARBAGE_ENTRIES, (num_rows, int(counts.max()))).astype(np.int32)
-    rows = np.full(
-        (NUM_LAYERS, num_blocks, size, 2 * case.kv_heads, case.head_dim), np.nan, np.float32
-    )
+    layout = kv_layout(case.kv_heads, case.head_dim, dtype, platform, case.value_dim)
+    shape = (NUM_LAYERS, num_blocks, size, layout.num_rows, case.head_dim)
+    rows = np.full(shape, np.nan, np.float32)
     for seq, blocks in enumerate(np.split(owned, np.cumsum(counts)[:-1])):
         if 0 < seq == num_seqs - 1 and min(lengths[-2:]) >= size:
             blocks = np.concatenate([tables[seq - 1, :1], blocks[1:]])
@@ -152,8 +166,7 @@ def make_inputs(
         content = rng.standard_normal((len(position), *rows.shape[3:]), np.float32)
         rows[LAYER, blocks[position // size], position % size] = content
 
-    layout = kv_layout(case.kv_heads, case.head_dim, dtype, platform)
-    cache = KVBlocks(kv=layout.pack(jnp.asarray(rows)), layout=layout)
+    cache = KVBlocks.of_rows(layout, jnp.asarray(rows))
     query_lens = case.query_lens or (1,) * num_seqs
     num_tokens = sum(query_lens) + case.padding_tokens
     starts = np.full(num_rows + 1, sum(query_lens), np.int32)

@@ -3,11 +3,12 @@
 from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.checks import choose, require_int32
-from pallas_kernels.layout import KVBlocks
-from pallas_kernels.write_kv.reference import write_kv_reference
-from pallas_kernels.write_kv.xla import write_kv_xla
+from pallas_kernels.kv_blocks import KVBlocks
 
-IMPLEMENTATIONS = {"reference": write_kv_reference, "xla": write_kv_xla}
+IMPLEMENTATIONS = {
+    name: f"pallas_kernels.write_kv.{name}"
+    for name in ("reference", "xla", "tpu", "gpu", "gpu_triton", "cpu")
+}
 
 
 def write_kv(
@@ -18,17 +19,17 @@ def write_kv(
     *,
     implementation: str,
 ) -> KVBlocks:
-    """Stores each token's rows (K, V, K, V, ...) at its slot = block · B + offset.
+    """Stores each token's rows (K, V, K, V, ..., or a latent) at its slot.
 
-    In place when `cache` is donated. Padded tokens write to slot 0, in the null block.
-    Slots lie in [0, N · B); any two that are equal must lie in block 0. Numbers are
-    rounded to the pool's dtype.
+    slot = block · B + offset. In place when `cache` is donated. Padded tokens write to
+    slot 0, in the null block. Slots lie in [0, N · B); any two that are equal must lie in
+    block 0. Numbers are rounded to the pool's dtype, and quantised if it has scales.
 
     Raises:
       ValueError: shapes that disagree, slots that are not int32, an implementation that
         is not offered.
     """
-    run = choose(IMPLEMENTATIONS, implementation, "write_kv")
+    run = choose(IMPLEMENTATIONS, implementation, "write_kv", cache)
     check_write(cache, new_kv, slots)
     return run(cache, new_kv, layer, slots)
 
@@ -36,11 +37,12 @@ def write_kv(
 def check_write(cache: KVBlocks, new_kv, slots) -> None:
     """Raises a ValueError that names what disagrees; looks at shapes and dtypes only."""
     layout = cache.layout
-    rows = (2 * layout.kv_heads, layout.head_dim)
+    rows = (layout.num_rows, layout.head_dim)
     if new_kv.ndim != 3 or new_kv.shape[1:] != rows:
         raise ValueError(
-            f"new_kv of shape {new_kv.shape} must be [T, {rows[0]}, {rows[1]}]: 2K rows "
-            f"of D for the pool's kv_heads={layout.kv_heads}, head_dim={layout.head_dim}."
+            f"new_kv of shape {new_kv.shape} must be [T, {rows[0]}, {rows[1]}]: R rows "
+            f"of D for the pool's kv_heads={layout.kv_heads}, head_dim={layout.head_dim} "
+            f"({layout.packing})."
         )
     if slots.shape != new_kv.shape[:1]:
         raise ValueError(

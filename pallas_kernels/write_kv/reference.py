@@ -3,7 +3,7 @@
 from jax import lax
 from jaxtyping import Array, Float, Int32
 
-from pallas_kernels.layout import KVBlocks
+from pallas_kernels.kv_blocks import KVBlocks
 
 
 def write_kv_reference(
@@ -13,12 +13,18 @@ def write_kv_reference(
     slots: Int32[Array, "T"],
 ) -> KVBlocks:
     """See `pallas_kernels.write_kv.write_kv`."""
-    stored = cache.layout.pack(new_kv)
-    size = cache.block_size
+    layout, size = cache.layout, cache.block_size
+    stored, new_scales = layout.encode(new_kv)
 
-    def write_token(i, kv):
+    def write_token(i, cache: KVBlocks) -> KVBlocks:
         block = lax.div(slots[i], size)
-        return kv.at[layer, block, slots[i] - block * size].set(stored[i])
+        offset = slots[i] - block * size
+        kv = cache.kv.at[layer, block, offset].set(stored[i])
+        scales = cache.scales
+        if scales is not None:
+            of_block = layout.unpack_scales(scales[layer, block], size)
+            of_block = of_block.at[offset].set(new_scales[i])
+            scales = scales.at[layer, block].set(layout.pack_scales(of_block))
+        return KVBlocks(kv=kv, scales=scales, layout=layout)
 
-    kv = lax.fori_loop(0, slots.shape[0], write_token, cache.kv)
-    return KVBlocks(kv=kv, scales=cache.scales, layout=cache.layout)
+    return lax.fori_loop(0, slots.shape[0], write_token, cache)

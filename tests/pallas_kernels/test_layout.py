@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.layout import KVBlocks, kv_layout, make_cache
+from pallas_kernels.kv_blocks import KVBlocks, make_cache
+from pallas_kernels.layout import POOL_DTYPES, kv_layout
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
@@ -13,8 +14,8 @@ from pallas_kernels.layout import KVBlocks, kv_layout, make_cache
 def test_cpu_and_gpu_store_what_the_caller_sees(platform, kv_heads, head_dim):
     layout = kv_layout(kv_heads, head_dim, "float32", platform)
     assert (layout.rows, layout.padded_dim) == (2 * kv_heads, head_dim)
-    assert layout.padding_factor == 1.0
-    assert layout.bytes_per_token == 2 * kv_heads * head_dim * 4
+    assert layout.padding_factor(16) == 1.0
+    assert layout.bytes_per_block(5) == 5 * 2 * kv_heads * head_dim * 4
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,8 @@ def test_cpu_and_gpu_store_what_the_caller_sees(platform, kv_heads, head_dim):
 def test_tpu_layouts(kv_heads, head_dim, dtype, rows, padded_dim, packing, padding):
     layout = kv_layout(kv_heads, head_dim, jnp.dtype(dtype), "tpu")
     assert (layout.rows, layout.padded_dim, layout.packing) == (rows, padded_dim, packing)
-    assert layout.padding_factor == pytest.approx(padding)
+    physical = layout.rows * layout.padded_dim
+    assert physical / (2 * kv_heads * head_dim) == pytest.approx(padding)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
@@ -53,24 +55,59 @@ def test_pack_and_unpack_are_inverse(platform, dtype, kv_heads, head_dim):
     assert stored.shape == (2, 5, layout.rows, layout.padded_dim)
     assert stored.dtype == layout.storage_dtype
     np.testing.assert_array_equal(layout.unpack(stored), rows)
-    k, v = layout.split(stored)
+    k, v = layout.split(rows)
     np.testing.assert_array_equal(k, rows[..., 0::2, :])
     np.testing.assert_array_equal(v, rows[..., 1::2, :])
 
 
-def test_bytes_per_token_are_those_of_the_array():
-    for platform in ("cpu", "gpu", "tpu"):
-        layout = kv_layout(3, 24, "bfloat16", platform)
-        cache = make_cache(
-            layout, num_layers=2, num_blocks=4, block_size=5, dtype="bfloat16"
-        )
-        assert cache.kv.nbytes == layout.bytes_per_token * 2 * 4 * 5
-        assert (cache.num_layers, cache.num_blocks, cache.block_size) == (2, 4, 5)
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("dtype", POOL_DTYPES)
+@pytest.mark.parametrize("value_dim", [None, 16])
+def test_bytes_are_those_of_the_arrays(platform, dtype, value_dim):
+    layout = kv_layout(1 if value_dim else 3, 24, dtype, platform, value_dim)
+    cache = make_cache(layout, num_layers=2, num_blocks=4, block_size=5)
+    arrays = jax.tree.leaves(cache)
+    assert sum(x.nbytes for x in arrays) == layout.bytes_per_block(5) * 2 * 4
+    assert len(arrays) == (2 if layout.is_quantized else 1)
+    assert (cache.num_layers, cache.num_blocks, cache.block_size) == (2, 4, 5)
+
+
+def test_padding_factor_counts_scales():
+    layout = kv_layout(8, 128, "int8", "tpu")
+    logical = 16 * 16 * (128 + 4)  # tokens, rows, numbers and a scale
+    assert layout.padding_factor(16) == layout.bytes_per_block(16) / logical == 1.0
+    # a lone token's 16 scales take two rows of 128 lanes
+    assert layout.padding_factor(1) == (16 * 128 + 2 * 128 * 4) / (16 * (128 + 4))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_a_latent_is_stored_once(platform):
+    layout = kv_layout(1, 576, "bfloat16", platform, value_dim=512)
+    assert layout.block_shape(16) == (16, 640 if platform == "tpu" else 576)
+    rows = jax.random.normal(jax.random.key(0), (3, 16, 1, 576)).astype(jnp.bfloat16)
+    stored = layout.pack(rows)
+    assert stored.shape == (3, *layout.block_shape(16))
+    np.testing.assert_array_equal(layout.unpack(stored), rows)
+    k, v = layout.split(layout.unpack(stored))
+    np.testing.assert_array_equal(k, rows)
+    np.testing.assert_array_equal(v, rows[..., :512])
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("block_size", [1, 3, 16, 100])
+def test_scales_of_a_block(platform, block_size):
+    layout = kv_layout(3, 8, "int8", platform)
+    scales = jax.random.uniform(jax.random.key(0), (2, block_size, 6))
+    stored = layout.pack_scales(scales)
+    assert stored.shape == (2, *layout.scale_shape(block_size))
+    np.testing.assert_array_equal(layout.unpack_scales(stored, block_size), scales)
+    flat = np.reshape(stored, (2, -1))
+    assert flat[1, (block_size - 1) * 6 + 4] == scales[1, block_size - 1, 4]
 
 
 def test_pool_is_a_pytree_of_anything():
     layout = kv_layout(1, 8, "float32", "cpu")
-    cache = make_cache(layout, num_layers=1, num_blocks=2, block_size=2, dtype="float32")
+    cache = make_cache(layout, num_layers=1, num_blocks=2, block_size=2)
     shapes = jax.tree.map(lambda x: x.shape, cache)
     assert shapes.kv == (1, 2, 2, 2, 8) and shapes.layout == layout
     assert jax.eval_shape(lambda c: c, cache).kv.shape == cache.kv.shape
@@ -89,11 +126,12 @@ def test_errors():
     layout = kv_layout(2, 8, "float32", "cpu")
     sizes = dict(num_layers=1, num_blocks=2, block_size=2)
     with pytest.raises(ValueError, match="num_blocks=1 at least 2"):
-        make_cache(layout, **sizes | dict(num_blocks=1), dtype="float32")
-    with pytest.raises(ValueError, match="bfloat16 differs from float32"):
-        make_cache(layout, **sizes, dtype="bfloat16")
-    int8 = kv_layout(2, 8, "int8", "cpu")
-    with pytest.raises(ValueError, match="int8 is not offered"):
-        make_cache(int8, **sizes, dtype="int8")
+        make_cache(layout, **sizes | dict(num_blocks=1))
+    with pytest.raises(ValueError, match="float16 is not offered.*bfloat16"):
+        kv_layout(2, 8, "float16", "cpu")
+    with pytest.raises(ValueError, match="value_dim=9 .*head_dim=8"):
+        kv_layout(1, 8, "float32", "cpu", value_dim=9)
+    with pytest.raises(ValueError, match="kv_heads_per_shard=1, got 2"):
+        kv_layout(2, 8, "float32", "cpu", value_dim=4)
     with pytest.raises(ValueError, match=r"\[\.\.\., 2, 8\].*kv_heads=2"):
         layout.pack(jnp.zeros((3, 2, 8)))

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pallas_kernels.layout import kv_layout, make_cache
+from pallas_kernels.kv_blocks import make_cache
+from pallas_kernels.layout import kv_layout
 from pallas_kernels.paged_attention import paged_attention, ragged_paged_attention
 from pallas_kernels.write_kv import write_kv
 
@@ -42,14 +43,13 @@ def _step(cache, q, new_kv, slots, tables, context_lens, query_starts, num_seqs,
 def compiled_step(dtype: str, ragged: bool, multiple: int):
     """The compiled step and its pool, of `multiple` times `POOL_BYTES`."""
     layout = kv_layout(KV_HEADS, HEAD_DIM, dtype, "cpu")
-    block_bytes = NUM_LAYERS * BLOCK_SIZE * layout.bytes_per_token
+    block_bytes = NUM_LAYERS * layout.bytes_per_block(BLOCK_SIZE)
     cache = jax.eval_shape(
         lambda: make_cache(
             layout,
             num_layers=NUM_LAYERS,
             num_blocks=multiple * POOL_BYTES // block_bytes,
             block_size=BLOCK_SIZE,
-            dtype=dtype,
         )
     )
     num_tokens = NUM_TOKENS if ragged else NUM_SEQS

@@ -60,7 +60,7 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
         platform="cpu",
         free_bytes=2**40,
     )
-    num_blocks = POOL_BYTES // (sized.bytes_per_token * BLOCK_SIZE) * num_blocks_factor
+    num_blocks = POOL_BYTES // sized.bytes_per_block * num_blocks_factor
     sized = dataclasses.replace(sized, num_blocks=num_blocks)
     cache = jax.eval_shape(sized.allocate)
     tables = SequenceTables(16, MAX_CONTEXT, (MAX_CONTEXT // BLOCK_SIZE,))

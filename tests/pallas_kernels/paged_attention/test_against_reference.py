@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from pallas_kernels.paged_attention import Tiling, paged_attention, ragged_paged_attention
-from pallas_kernels.paged_attention.cases import DECODE_CASES, RAGGED_CASES, make_inputs
+from pallas_kernels.paged_attention.cases import (
+    CHUNKED_CASES,
+    DECODE_CASES,
+    RAGGED_CASES,
+    make_inputs,
+)
 from pallas_kernels.paged_attention.xla import by_batch
 from tests.pallas_kernels.paged_attention.dense import dense_attention
 from tests.pallas_kernels.paged_attention.running import TOLERANCE, attend, attend_xla
@@ -19,6 +24,10 @@ RAGGED = {case.name: case for case in RAGGED_CASES}
 CASES = [
     *(pytest.param(case, id=f"decode-{name}") for name, case in DECODE.items()),
     *(pytest.param(case, id=f"ragged-{name}") for name, case in RAGGED.items()),
+    *(
+        pytest.param(case, id=f"{kind}-{case.name}")
+        for kind, case in zip(("decode", "ragged"), CHUNKED_CASES, strict=True)
+    ),
 ]
 
 
@@ -93,11 +102,52 @@ def test_entries_before_the_window_are_not_read():
 
 @pytest.mark.parametrize("cases", [DECODE, RAGGED], ids=["decode", "ragged"])
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])
-def test_bfloat16_pool(cases, platform):
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", ["everything_b16", "mla_b16"])
+def test_other_pools(cases, platform, dtype, name):
     """Both read the same rounded numbers, so the float32 tolerance holds."""
-    case = cases["everything_b16"]
-    inputs = make_inputs(case, platform=platform, dtype="bfloat16")
+    case = cases[name]
+    inputs = make_inputs(case, platform=platform, dtype=dtype)
     assert_equal(attend(case, inputs, "xla"), attend(case, inputs, "reference"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_scales_are_applied_to_logits_and_probabilities(dtype):
+    """Attention over a quantised pool is dense attention over what it stands for."""
+    case = RAGGED["everything_b16"]
+    inputs = make_inputs(case, platform="cpu", dtype=dtype)
+    assert_equal(attend(case, inputs, "reference"), dense_attention(case, inputs))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("implementation", ["reference", "xla"])
+def test_expanded_latents_equal_absorbed_projections(implementation, dtype):
+    """K and V made from a latent give what projected queries read in it (MLA)."""
+    latent, rope, heads, nope, values = 128, 16, 4, 24, 40
+    case = RAGGED["mla_b16"]
+    inputs = make_inputs(case, platform="cpu", dtype=dtype)
+    rng = np.random.default_rng(1)
+    up_k, up_v = (
+        jnp.asarray(rng.standard_normal((latent, heads, size)) * latent**-0.5, jnp.float32)
+        for size in (nope, values)
+    )
+    num_tokens = inputs.q.shape[0]
+    q = jnp.asarray(rng.standard_normal((num_tokens, heads, nope + rope)), jnp.float32)
+    absorbed = jnp.einsum("thn,lhn->thl", q[..., :nope], up_k)
+    absorbed = jnp.concatenate([absorbed, q[..., nope:]], axis=-1)
+    out, lse = attend(case, inputs._replace(q=absorbed), "reference")
+    wanted = np.einsum("thl,lhv->thv", out, up_v)
+
+    def expand(rows):
+        k = jnp.einsum("cl,lhn->chn", rows[:, :latent], up_k)
+        shared = jnp.broadcast_to(rows[:, None, latent:], (len(rows), heads, rope))
+        return (
+            jnp.concatenate([k, shared], axis=-1),
+            jnp.einsum("cl,lhv->chv", rows[:, :latent], up_v),
+        )
+
+    actual = attend(case, inputs._replace(q=q), implementation, expand=expand)
+    assert_equal(actual, (wanted, lse))
 
 
 def test_bfloat16_queries_are_attended_in_float32():

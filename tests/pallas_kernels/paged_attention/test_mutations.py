@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels.layout import KVBlocks
+from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.paged_attention.cases import Case, Inputs, make_inputs
 from tests.pallas_kernels.paged_attention.running import TOLERANCE, attend
 
@@ -15,8 +15,7 @@ RAGGED = Case(name="ragged", context_lens=(250, 77), query_lens=(40, 1), **CASE)
 
 
 def _with_rows(inputs: Inputs, rows) -> Inputs:
-    layout = inputs.cache.layout
-    return inputs._replace(cache=KVBlocks(kv=layout.pack(rows), layout=layout))
+    return inputs._replace(cache=KVBlocks.of_rows(inputs.cache.layout, rows))
 
 
 def dropped_block(inputs: Inputs) -> Inputs:
