@@ -9,7 +9,7 @@ from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import MAX_SEED
 
 AllocatorName = Literal["paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle"]
-CacheDtype = Literal["float32", "bfloat16"]
+CacheDtype = Literal["float32", "bfloat16", "int8", "float8_e4m3fn"]
 MatmulPrecision = Literal["highest", "default"]
 
 

@@ -1,15 +1,14 @@
 """Which device runs, and which kernels it gets. Asked once, when an engine starts."""
 
+import importlib.util
 from dataclasses import dataclass
 
 import jax
 import psutil
 from absl import logging
 
+from pallas_kernels.checks import PLATFORM_OF
 from pallas_kernels.paged_attention import IMPLEMENTATIONS
-
-# `auto` per platform of jax; an implementation that is not offered there raises.
-IMPLEMENTATION_OF_PLATFORM = {"cpu": "xla", "gpu": "xla", "tpu": "xla"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +34,24 @@ def current_device() -> Device:
 def resolve_implementation(implementation: str, platform: str) -> str:
     """Replaces `auto` by the implementation of this platform, and logs the choice.
 
+    On a CPU that is `cpu` where its compiler, Numba, is installed. On accelerators it is
+    `xla` until their kernels have been measured there: name `tpu` or `gpu` to use them.
+
     Raises:
-      ValueError: the kernels do not offer the implementation.
+      ValueError: the kernels do not offer the implementation, or not on this platform.
     """
-    if implementation in IMPLEMENTATIONS:
-        return implementation
-    if implementation != "auto":
+    if implementation == "auto":
+        has_numba = importlib.util.find_spec("numba") is not None
+        chosen = "cpu" if platform == "cpu" and has_numba else "xla"
+        logging.info("implementation 'auto' on %s is %r", platform, chosen)
+        return chosen
+    if implementation not in IMPLEMENTATIONS:
         raise ValueError(
             f"{implementation=} is not offered; use auto, {' or '.join(IMPLEMENTATIONS)}."
         )
-    chosen = IMPLEMENTATION_OF_PLATFORM[platform]
-    logging.info("implementation 'auto' on %s is %r", platform, chosen)
-    return chosen
+    needed = PLATFORM_OF.get(implementation, platform)
+    if needed != platform:
+        raise ValueError(
+            f"{implementation=} runs on a {needed}, jax has a {platform}; use auto."
+        )
+    return implementation

@@ -5,6 +5,13 @@ from pallas_kernels.paged_attention.api import (
     paged_attention,
     ragged_paged_attention,
 )
+from pallas_kernels.paged_attention.cascade import cascade_paged_attention
 from pallas_kernels.paged_attention.tiling import Tiling
 
-__all__ = ["IMPLEMENTATIONS", "Tiling", "paged_attention", "ragged_paged_attention"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "Tiling",
+    "cascade_paged_attention",
+    "paged_attention",
+    "ragged_paged_attention",
+]
