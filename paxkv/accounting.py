@@ -16,7 +16,7 @@ def partition_pool(
     computed_tokens: Int32[np.ndarray, "S"],
     *,
     head_refused: bool,
-    group: int = 0,
+    group: int,
 ) -> PoolPartition:
     """Sorts all (num_blocks - 1)·block_size positions; the work grows with `rows` only.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paxkv.allocators import allocators_of_groups
 from paxkv.allocators.contiguous import FIRST_BLOCK, ContiguousAllocator
 from paxkv.allocators.paged import PagedAllocator
 from paxkv.block_pool import NULL_BLOCK
@@ -23,11 +24,12 @@ def check_invariants(scheduler: "paxkv.scheduler.Scheduler") -> None:
     _check_requests(scheduler)
     rows, tables, allocator = scheduler.running.rows, scheduler.tables, scheduler.allocator
     _check_rows(rows, tables)
-    match allocator:
-        case PagedAllocator():
-            _check_paged(rows, tables, allocator)
-        case ContiguousAllocator():
-            _check_contiguous(rows, tables, allocator)
+    for group, one in enumerate(allocators_of_groups(allocator)):
+        match one:
+            case PagedAllocator():
+                _check_paged(rows, tables, one, group)
+            case ContiguousAllocator():
+                _check_contiguous(rows, tables, one, group)
     if not scheduler.has_unfinished:
         assert allocator.num_free == allocator.num_blocks - 1, (
             f"all requests ended, but {allocator.num_free} of "
@@ -71,10 +73,11 @@ def _check_rows(rows: np.ndarray, tables: SequenceTables) -> None:
 
 
 def _check_paged(
-    rows: np.ndarray, tables: SequenceTables, allocator: PagedAllocator
+    rows: np.ndarray, tables: SequenceTables, allocator: PagedAllocator, group: int
 ) -> None:
     """Invariants 1 to 4."""
-    (table,), (num_blocks,), pool = tables.block_tables, tables.num_blocks, allocator.pool
+    table, num_blocks = tables.block_tables[group], tables.num_blocks[group]
+    pool = allocator.pool
     entries = table[table != NULL_BLOCK]
     owners = np.bincount(entries, minlength=pool.num_blocks)
     assert owners.tolist() == pool.refcounts, "a refcount is not the number of owners"
@@ -94,10 +97,10 @@ def _check_paged(
 
 
 def _check_contiguous(
-    rows: np.ndarray, tables: SequenceTables, allocator: ContiguousAllocator
+    rows: np.ndarray, tables: SequenceTables, allocator: ContiguousAllocator, group: int
 ) -> None:
     """Invariants 1 and 4: chunks tile the arena; each region is a row's, in one piece."""
-    (table,), (num_blocks,) = tables.block_tables, tables.num_blocks
+    table, num_blocks = tables.block_tables[group], tables.num_blocks[group]
     arena, regions = allocator.arena, allocator.regions
     given = dict(arena.given_chunks())
     position = 0

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from paxkv.accounting import partition_pool
-from paxkv.allocators import Allocator
+from paxkv.allocators import Allocator, allocators_of_groups
 from paxkv.sequence_tables import SequenceTables
 from paxkv.types import PoolPartition, Request
 
@@ -87,14 +87,25 @@ class Running:
         computed = self.tables.num_computed[self.rows[index]]
         return int(self._covered_tokens()[index] - computed)
 
-    def partition(self, lengths: RowLengths, *, head_refused: bool) -> PoolPartition:
-        """The pool's state once slices of `lengths` are computed."""
+    def partitions(
+        self, lengths: RowLengths, *, head_refused: bool
+    ) -> tuple[PoolPartition, ...]:
+        """The state of each group's pool once slices of `lengths` are computed."""
         computed = self.tables.num_computed[self.rows] + lengths[self.rows]
-        return partition_pool(
-            self.allocator, self.tables, self.rows, computed, head_refused=head_refused
+        return tuple(
+            partition_pool(
+                allocator,
+                self.tables,
+                self.rows,
+                computed,
+                head_refused=head_refused,
+                group=group,
+            )
+            for group, allocator in enumerate(allocators_of_groups(self.allocator))
         )
 
     def _covered_tokens(self) -> Int32[np.ndarray, "S"]:
+        """The same in every group."""
         return self.tables.num_blocks[0][self.rows] * self.allocator.block_size
 
     def _index(self, request: Request) -> int:

@@ -148,7 +148,7 @@ class Scheduler:
             num_running=len(running),
             num_waiting=len(self.waiting),
             num_preempted=self.num_preemptions - num_preemptions,
-            partitions=(running.partition(lengths, head_refused=head_refused),),
+            partitions=running.partitions(lengths, head_refused=head_refused),
         )
 
     def commit(self, plan: Plan, result: StepResult, now_s: float) -> StepOutcome:

@@ -59,8 +59,11 @@ class FakeExecutor:
         clock: FakeClock | None = None,
         duration_s: float = 1.0,
         token_of: Callable[[np.ndarray], int] = fake_token,
+        num_groups: int = 1,
     ):
-        self.pool = np.full((num_blocks, block_size), UNWRITTEN, np.int32)
+        self.block_size = block_size
+        shape = (num_groups, num_blocks, block_size)
+        self.pools = np.full(shape, UNWRITTEN, np.int32)
         self.clock = clock
         self.duration_s = duration_s
         self.token_of = token_of
@@ -68,27 +71,37 @@ class FakeExecutor:
 
     def run(self, plan: Plan) -> StepResult:
         self.num_runs += 1
-        (table,) = plan.tables.block_tables
+        tables = plan.tables.block_tables
         tokens = np.full(len(plan.rows), UNWRITTEN, np.int32)
         slices = zip(plan.rows, plan.starts, plan.lengths, strict=True)
         for row, start, length in slices:
-            self._write(table[row], plan.tables.tokens[row], start, start + length)
+            for pool, table in zip(self.pools, tables, strict=True):
+                written = plan.tables.tokens[row, start : start + length]
+                self._write(pool, table[row], written, start)
         for index in np.flatnonzero(plan.samples):
             end = plan.starts[index] + plan.lengths[index]
-            tokens[index] = self.token_of(self._read(table[plan.rows[index]], end))
+            row = plan.rows[index]
+            contexts = [
+                self._read(pool, table[row], end)
+                for pool, table in zip(self.pools, tables, strict=True)
+            ]
+            assert all((context == contexts[0]).all() for context in contexts)
+            tokens[index] = self.token_of(contexts[0])
         if self.clock is not None:
             self.clock.advance(self.duration_s)
         return StepResult(tokens=tokens, duration_s=self.duration_s)
 
-    def _write(self, table: np.ndarray, tokens: np.ndarray, start: int, end: int) -> None:
-        positions = np.arange(start, end)
-        blocks = table[positions // self.pool.shape[1]]
+    def _write(
+        self, pool: np.ndarray, table: np.ndarray, tokens: np.ndarray, start: int
+    ) -> None:
+        positions = np.arange(start, start + len(tokens))
+        blocks = table[positions // self.block_size]
         assert (blocks != NULL_BLOCK).all(), "a slice has no block to write to"
-        self.pool[blocks, positions % self.pool.shape[1]] = tokens[start:end]
+        pool[blocks, positions % self.block_size] = tokens
 
-    def _read(self, table: np.ndarray, end: int) -> np.ndarray:
-        num_blocks = -(-end // self.pool.shape[1])
-        context = self.pool[table[:num_blocks]].reshape(-1)[:end]
+    def _read(self, pool: np.ndarray, table: np.ndarray, end: int) -> np.ndarray:
+        num_blocks = -(-end // self.block_size)
+        context = pool[table[:num_blocks]].reshape(-1)[:end]
         assert (context != UNWRITTEN).all(), "K/V is read that nobody wrote"
         return context
 
@@ -120,6 +133,7 @@ def make_scheduler(
     vocab_size: int = VOCAB_SIZE,
     eos_token_ids: tuple[int, ...] = (0,),
     shuffle_seed: int | None = None,
+    num_groups: int = 1,
     check_invariants: bool = True,
     **limits,
 ) -> Scheduler:
@@ -128,7 +142,7 @@ def make_scheduler(
     tables = SequenceTables(
         max_num_seqs=config.max_num_seqs,
         max_context=max_context,
-        blocks_per_sequence=(-(-max_context // block_size),),
+        blocks_per_sequence=(-(-max_context // block_size),) * num_groups,
     )
     cache = CacheConfig(
         block_size=block_size, allocator=allocator, shuffle_seed=shuffle_seed
@@ -151,5 +165,10 @@ def make_engine(clock: FakeClock | None = None, **settings) -> Engine:
     scheduler = make_scheduler(**settings)
     clock = clock or FakeClock()
     allocator = scheduler.allocator
-    executor = FakeExecutor(allocator.num_blocks, allocator.block_size, clock=clock)
+    executor = FakeExecutor(
+        allocator.num_blocks,
+        allocator.block_size,
+        clock=clock,
+        num_groups=len(scheduler.tables.block_tables),
+    )
     return Engine(scheduler, executor, clock)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from paxkv.allocators.contiguous import ContiguousAllocator, Regions
+from paxkv.allocators.grouped import GroupedAllocator
 from paxkv.allocators.paged import PagedAllocator
 from paxkv.block_pool import BlockPool
 from paxkv.config import CacheConfig
@@ -14,7 +15,7 @@ from paxkv.types import Request
 
 @runtime_checkable
 class Allocator(Protocol):
-    """Gives the blocks of one cache group to table rows and writes their tables.
+    """Gives blocks to table rows and writes their tables.
 
     `num_blocks` counts the null block, `num_free` only blocks. `regions` is None unless
     rows hold more than the blocks in their tables.
@@ -52,12 +53,15 @@ def _paged(
     block_size: int,
     max_context: int,
     shuffle_seed: int | None,
+    group: int,
 ) -> PagedAllocator:
     return PagedAllocator(
-        BlockPool(num_blocks, shuffle_seed),
+        # groups in different orders, so that a table of the wrong group shows
+        BlockPool(num_blocks, None if shuffle_seed is None else shuffle_seed + group),
         tables,
         block_size=block_size,
         max_context=max_context,
+        group=group,
     )
 
 
@@ -72,11 +76,21 @@ ALLOCATORS: Mapping[str, Callable[..., Allocator]] = {
 def make_allocator(
     config: CacheConfig, *, num_blocks: int, tables: SequenceTables, max_context: int
 ) -> Allocator:
-    """The allocator that `config` names, over `num_blocks` blocks, all of them free."""
-    return ALLOCATORS[config.allocator](
-        tables,
-        num_blocks=num_blocks,
-        block_size=config.block_size,
-        max_context=max_context,
-        shuffle_seed=config.shuffle_seed,
-    )
+    """The allocator that `config` names, over `num_blocks` free blocks per cache group."""
+    groups = [
+        ALLOCATORS[config.allocator](
+            tables,
+            num_blocks=num_blocks,
+            block_size=config.block_size,
+            max_context=max_context,
+            shuffle_seed=config.shuffle_seed,
+            group=group,
+        )
+        for group in range(len(tables.block_tables))
+    ]
+    return groups[0] if len(groups) == 1 else GroupedAllocator(groups)
+
+
+def allocators_of_groups(allocator: Allocator) -> tuple[Allocator, ...]:
+    """One per cache group."""
+    return allocator.groups if isinstance(allocator, GroupedAllocator) else (allocator,)

@@ -8,7 +8,7 @@ from paxkv.allocators import ALLOCATORS, make_allocator
 from paxkv.allocators.buddy import BuddyArena, carve, next_power_of_two
 from paxkv.config import AllocatorName, CacheConfig
 from paxkv.sequence_tables import SequenceTables
-from tests.fakes import make_request
+from tests.fakes import make_engine, make_request
 
 
 def make(allocator="paged", *, num_blocks=17, block_size=4, max_context=64, rows=8):
@@ -180,3 +180,35 @@ def test_chunks_always_tile_the_arena(num_units, largest_order, seed, data):
 @pytest.mark.parametrize("count,power", [(1, 1), (2, 2), (3, 4), (128, 128), (129, 256)])
 def test_next_power_of_two(count, power):
     assert next_power_of_two(count) == power
+
+
+# Several cache groups.
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_groups_hold_the_same_positions_in_blocks_of_their_own(allocator):
+    """Under pressure, with preemption: every step passes the invariants of each group."""
+    engine = make_engine(
+        allocator=allocator,
+        num_groups=2,
+        num_blocks=33,
+        shuffle_seed=1,
+        max_num_seqs=4,
+        max_num_batched_tokens=16,
+        preempt_every=3,
+    )
+    for length in (30, 5, 17, 9, 22):
+        request = make_request(length, max_tokens=12)
+        engine.add(request.prompt_ids, request.sampling)
+    tables, differ = engine.scheduler.tables, False
+    while engine.scheduler.has_unfinished:
+        metrics = engine.step().metrics
+        if metrics is None:
+            continue
+        first, second = metrics.partitions
+        assert first == second
+        first_table, second_table = tables.block_tables
+        differ |= bool((first_table != second_table).any())
+        assert ((first_table > 0) == (second_table > 0)).all()
+    assert differ == (allocator == "paged")
+    assert engine.scheduler.allocator.num_free == 32

@@ -35,7 +35,7 @@ def test_35_tokens_in_blocks_of_16():
     assert (partition.token_states, partition.tail) == (35, 13)
     assert partition.token_states + partition.tail == 48
     # logical block 1 is physical block 2, and reading back finds the order again
-    assert executor.pool[2].tolist() == list(range(17, 33))
+    assert executor.pools[0, 2].tolist() == list(range(17, 33))
     (request,) = plan.requests
     assert request.output_ids == [fake_token(np.arange(1, 36))]
 
@@ -105,7 +105,7 @@ def test_appending_a_block_after_shared_blocks_copies_nothing():
     plan = step(scheduler, executor)
     tables, paged = scheduler.tables, scheduler.allocator
     shared = tables.blocks(0, int(plan.rows[0]))
-    held = executor.pool[shared].copy()
+    held = executor.pools[0, shared].copy()
 
     row = tables.acquire()
     paged.pool.share(shared)
@@ -113,7 +113,7 @@ def test_appending_a_block_after_shared_blocks_copies_nothing():
     assert paged.extend(row, 9)
     assert tables.blocks(0, row)[:2] == shared
     assert len(tables.blocks(0, row)) == 3
-    assert (executor.pool[shared] == held).all()
+    assert (executor.pools[0, shared] == held).all()
     assert [paged.pool.refcounts[block] for block in tables.blocks(0, row)] == [2, 2, 1]
     paged.release(row)
     assert tables.blocks(0, int(plan.rows[0])) == shared
