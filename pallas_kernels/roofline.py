@@ -4,14 +4,18 @@ A kernel that reaches the roofline (Williams et al. 2009) cannot be made faster 
 moving or computing less. Counts are of the op, not of an implementation: K and V of each
 visible block once per sequence, in whole blocks and with the padding that the platform's
 layout has; queries and results once; two operations per product of a visible pair.
+
+    python -m pallas_kernels.roofline    # the table of docs/kernels.md, microseconds
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pallas_kernels.aot.cases import CASES, CompileCase
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.paged_attention.cases import Case
 
@@ -35,6 +39,9 @@ CHIPS: Mapping[str, Chip] = {
     "h100": Chip(platform="gpu", bytes_per_s=3352e9, flops_per_s=989e12),
     "b200": Chip(platform="gpu", bytes_per_s=8000e9, flops_per_s=2250e12),
 }
+
+
+MODELS = ("llama3_8b", "gemma3_1b", "smollm_135m", "deepseek_v2", "gpt_oss_20b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +84,55 @@ def attention_work(case: Case, *, dtype: Any, q_dtype: Any, platform: str) -> Wo
         + 4 * num_blocks,
         flops=2 * num_pairs * case.num_heads * row,
     )
+
+
+def decode_case(case: CompileCase) -> Case:
+    """A decode step of a model, its tables full."""
+    return Case(
+        name=case.name,
+        num_heads=case.num_heads,
+        kv_heads=case.kv_heads,
+        head_dim=case.head_dim,
+        value_dim=case.value_dim,
+        block_size=case.block_size,
+        context_lens=(case.blocks_per_seq * case.block_size,) * case.num_seqs,
+        window=case.window,
+    )
+
+
+def prefill_case(case: CompileCase) -> Case:
+    """A prompt of the step's tokens, without a context before it."""
+    decode = decode_case(case)
+    tokens = case.num_tokens
+    return dataclasses.replace(decode, context_lens=(tokens,), query_lens=(tokens,))
+
+
+def table() -> str:
+    """Markdown: bytes, operations and the roofline time of each model and chip."""
+    lines = [
+        "| model | op | pool | KV MB, gpu / tpu | GFLOP | " + " | ".join(CHIPS) + " |",
+        "|---|---|---|---|---|" + "---|" * len(CHIPS),
+    ]
+    for name in MODELS:
+        case = CASES[name]
+        for op, shape in (("decode", decode_case(case)), ("prefill", prefill_case(case))):
+            for dtype in ("bfloat16", "int8") if op == "decode" else ("bfloat16",):
+                options = dict(dtype=dtype, q_dtype="bfloat16")
+                work = {
+                    platform: attention_work(shape, **options, platform=platform)
+                    for platform in ("gpu", "tpu")
+                }
+                megabytes = " / ".join(f"{w.kv_bytes / 1e6:,.1f}" for w in work.values())
+                times = (
+                    f"{1e6 * work[chip.platform].seconds(chip):,.1f}"
+                    for chip in CHIPS.values()
+                )
+                lines.append(
+                    f"| {name} | {op} | {dtype} | {megabytes} | "
+                    f"{work['gpu'].flops / 1e9:,.1f} | {' | '.join(times)} |"
+                )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())

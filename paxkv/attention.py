@@ -1,14 +1,15 @@
 """Attention through the paged cache: what the serving step gives the decoder."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import jax.numpy as jnp
+from jaxtyping import Array
 
 from pallas_kernels.paged_attention import paged_attention, ragged_paged_attention
 from pallas_kernels.write_kv import write_kv
-from paxkv.models.config import FULL_ATTENTION, ModelConfig
-from paxkv.models.decoder import Attend, Cache
+from paxkv.models.attend import Attend, Cache, Heads, Latent
+from paxkv.models.cache_groups import windowed_groups
+from paxkv.models.config import ModelConfig
 from paxkv.step_inputs import StepInputs
 
 
@@ -18,17 +19,21 @@ class AttentionOptions:
 
     scale: float
     soft_cap: float | None
-    windowed: bool  # some layer has a window
+    windowed: tuple[bool, ...]  # per cache group: some layer has a window
     implementation: str
+    expand_latents: bool  # to K and V of every head, where a step has prefill
 
 
-def attention_options(model: ModelConfig, implementation: str) -> AttentionOptions:
+def attention_options(
+    model: ModelConfig, implementation: str, latent_prefill: str = "absorbed"
+) -> AttentionOptions:
     """Those of a model; `implementation` is one that the kernels offer, not `auto`."""
     return AttentionOptions(
         scale=model.attention_scale,
         soft_cap=model.attention_soft_cap,
-        windowed=any(window != FULL_ATTENTION for window in model.layer_windows),
+        windowed=windowed_groups(model),
         implementation=implementation,
+        expand_latents=latent_prefill == "expanded",
     )
 
 
@@ -40,33 +45,46 @@ def paged_attend(inputs: StepInputs, options: AttentionOptions) -> Attend:
     """
     is_decode = inputs.tokens.shape == inputs.context_lens.shape
 
-    def attend(q, k, v, cache: Cache, layer, window) -> tuple[Any, Cache]:
-        (blocks,) = cache
-        rows = jnp.stack([k, v], axis=2)  # [T, K, 2, D]: K and V of a head side by side
-        rows = rows.reshape(k.shape[0], 2 * k.shape[1], k.shape[2])
+    def attend(q, kv: Heads | Latent, cache: Cache, layer, window) -> tuple[Any, Cache]:
+        group, index = layer
         blocks = write_kv(
-            blocks, rows, layer, inputs.slots[0], implementation=options.implementation
+            cache[group],
+            kv.rows(),
+            index,
+            inputs.slots[group],
+            implementation=options.implementation,
         )
         settings = dict(
             scale=options.scale,
-            window=window if options.windowed else None,
+            window=window if options.windowed[group] else None,
             soft_cap=options.soft_cap,
             implementation=options.implementation,
         )
-        table = inputs.block_tables[0]
+        expand = None
+        if isinstance(kv, Latent):
+            if options.expand_latents and not is_decode:
+                expand = kv.expand
+            else:
+                q = kv.absorb(q)
+        table = inputs.block_tables[group]
         if is_decode:
-            out = paged_attention(q, blocks, layer, table, inputs.context_lens, **settings)
+            out: Any = paged_attention(
+                q, blocks, index, table, inputs.context_lens, **settings
+            )
         else:
             out = ragged_paged_attention(
                 q,
                 blocks,
-                layer,
+                index,
                 table,
                 inputs.context_lens,
                 inputs.query_starts,
                 inputs.num_seqs,
+                expand=expand,
                 **settings,
             )
-        return out, (blocks,)
+        if isinstance(kv, Latent) and expand is None:
+            out = kv.values(cast(Array, out))
+        return out, (*cache[:group], blocks, *cache[group + 1 :])
 
     return attend

@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 from absl import logging
 
+from pallas_kernels.paged_attention.api import EXPANDING
 from paxkv.allocators import make_allocator
 from paxkv.cache import CachePlan, plan_cache
 from paxkv.config import EngineConfig
@@ -63,6 +64,11 @@ def build_engine(
     use_compilation_cache()
     model, device = decoder.config, current_device()
     implementation = resolve_implementation(config.implementation, device.platform)
+    if config.latent_prefill == "expanded" and implementation not in EXPANDING:
+        raise ValueError(
+            f"latent_prefill='expanded' is not offered by {implementation=}; use one of "
+            f"{EXPANDING}, or latent_prefill='absorbed'."
+        )
     cache_plan = plan_cache(
         model,
         config.cache,
@@ -88,6 +94,7 @@ def build_engine(
         device_name=device.name,
         implementation=implementation,
         matmul_precision=config.matmul_precision,
+        latent_prefill=config.latent_prefill,
     )
     logging.info(
         "engine on %s: %s attention, %s products, pool of %d blocks x %d tokens",
@@ -111,7 +118,8 @@ def _build_scheduler(
     tables = SequenceTables(
         max_num_seqs=config.scheduler.max_num_seqs,
         max_context=max_context,
-        blocks_per_sequence=(-(-max_context // config.cache.block_size),),
+        blocks_per_sequence=(-(-max_context // config.cache.block_size),)
+        * len(cache_plan.layers_per_group),
     )
     allocator = make_allocator(
         config.cache,

@@ -1,4 +1,8 @@
-"""The device pools: one `KVBlocks` per group of layers, allocated once (DESIGN §4)."""
+"""The device pools: one `KVBlocks` per group of layers, allocated once (DESIGN §4).
+
+A plain model has one group. One with windowed and unbounded layers has one for each kind,
+with its own blocks and tables; all groups hold equally many blocks.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -8,22 +12,23 @@ from absl import logging
 from pallas_kernels.kv_blocks import KVBlocks, make_cache
 from pallas_kernels.layout import KVLayout, kv_layout
 from paxkv.config import CacheConfig
+from paxkv.models.cache_groups import layers_per_group
 from paxkv.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePlan:
-    """Shape of the one group of a plain model's cache."""
+    """Shape of the groups of a cache."""
 
     layout: KVLayout
-    num_layers: int
-    num_blocks: int  # N, the null block included
+    layers_per_group: tuple[int, ...]
+    num_blocks: int  # N of each group, the null block included
     block_size: int  # tokens
 
     @property
     def bytes_per_block(self) -> int:
         """K and V of all layers, padding of the physical layout and scales included."""
-        return self.num_layers * self.layout.bytes_per_block(self.block_size)
+        return sum(self.layers_per_group) * self.layout.bytes_per_block(self.block_size)
 
     @property
     def bytes_per_token(self) -> float:
@@ -32,18 +37,20 @@ class CachePlan:
 
     @property
     def nbytes(self) -> int:
-        """Of the pool, the null block included."""
+        """Of the pools, the null blocks included."""
         return self.bytes_per_block * self.num_blocks
 
     def allocate(self) -> tuple[KVBlocks, ...]:
         """The zero-filled pools, one per group."""
-        pool = make_cache(
-            self.layout,
-            num_layers=self.num_layers,
-            num_blocks=self.num_blocks,
-            block_size=self.block_size,
+        return tuple(
+            make_cache(
+                self.layout,
+                num_layers=num_layers,
+                num_blocks=self.num_blocks,
+                block_size=self.block_size,
+            )
+            for num_layers in self.layers_per_group
         )
-        return (pool,)
 
 
 def plan_cache(
@@ -64,10 +71,16 @@ def plan_cache(
       ValueError: the pool, or not even one block, fits into the free memory.
     """
     dtype = jnp.dtype(cache.dtype)
-    layout = kv_layout(model.num_kv_heads, model.head_dim, dtype, platform)
+    layout = kv_layout(
+        model.num_kv_heads,
+        model.head_dim,
+        dtype,
+        platform,
+        value_dim=None if model.latent is None else model.latent.kv_rank,
+    )
     plan = CachePlan(
         layout=layout,
-        num_layers=model.num_layers,
+        layers_per_group=layers_per_group(model),
         num_blocks=cache.num_blocks or 0,
         block_size=cache.block_size,
     )

@@ -32,6 +32,7 @@ class DeviceExecutor:
         device_name: str,
         implementation: str,
         matmul_precision: str,
+        latent_prefill: str,
     ):
         self.graph, self.params = nnx.split(decoder)
         self.cache_plan = cache_plan
@@ -40,7 +41,7 @@ class DeviceExecutor:
         self.buckets = buckets
         self.device_name = device_name
         self.options = StepOptions(
-            attention=attention_options(decoder.config, implementation),
+            attention=attention_options(decoder.config, implementation, latent_prefill),
             features=SamplingFeatures(),
             prompt_logprobs=None,
             matmul_precision=matmul_precision,
@@ -87,7 +88,8 @@ class DeviceExecutor:
             prompt_logprobs=self.sampling.prompt_logprobs(plan),
         )
         with_targets = options.prompt_logprobs is not None
-        inputs = pack(plan, shape, (self.cache_plan.block_size,), with_targets)
+        block_sizes = (self.cache_plan.block_size,) * len(self.cache)
+        inputs = pack(plan, shape, block_sizes, with_targets)
         widths = tuple(map(np.shape, jax.tree.leaves(sampling)))  # lists have buckets too
         self.programs.add((shape, options, widths))
         self.cache, output = step(

@@ -43,8 +43,8 @@ def prompt_logits(
     )
     graph, params = nnx.split(decoder)
     options = attention_options(decoder.config, implementation)
-    inputs = jax.device_put(_one_prompt(prompt_ids, num_blocks, block_size))
-    logits = _logits(params, plan.allocate(), inputs, graph, options)
+    inputs = _one_prompt(prompt_ids, num_blocks, block_size, len(plan.layers_per_group))
+    logits = _logits(params, plan.allocate(), jax.device_put(inputs), graph, options)
     return np.asarray(logits)[: len(prompt_ids)]
 
 
@@ -69,9 +69,9 @@ def _logits(
 
 
 def _one_prompt(
-    prompt_ids: tuple[int, ...], num_blocks: int, block_size: int
+    prompt_ids: tuple[int, ...], num_blocks: int, block_size: int, num_groups: int
 ) -> StepInputs:
-    """Its blocks are 1 to `num_blocks`, in order. Padding goes to the null block."""
+    """Its blocks are 1 to `num_blocks` of each group. Padding goes to the null block."""
     length = len(prompt_ids)
     positions = np.arange(_padded(length), dtype=np.int32)
     tokens = np.zeros_like(positions)
@@ -80,8 +80,8 @@ def _one_prompt(
         tokens=tokens,
         positions=positions,
         targets=np.zeros(0, np.int32),
-        slots=(np.where(positions < length, positions + block_size, 0),),
-        block_tables=(np.arange(1, num_blocks + 1, dtype=np.int32)[None],),
+        slots=(np.where(positions < length, positions + block_size, 0),) * num_groups,
+        block_tables=(np.arange(1, num_blocks + 1, dtype=np.int32)[None],) * num_groups,
         context_lens=np.asarray([length], np.int32),
         query_starts=np.asarray([0, length], np.int32),
         num_seqs=np.ones(1, np.int32),

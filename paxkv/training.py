@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int32
 from optax.contrib import MuonDimensionNumbers
 
+from paxkv.models.attend import Heads, Latent
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.rope import inverse_frequencies
@@ -38,16 +39,16 @@ class Wishes(NamedTuple):
 
 def dense_attend(
     q: Float[Array, "T H D"],
-    k: Float[Array, "T K D"],
-    v: Float[Array, "T K D"],
+    kv: Heads | Latent,
     wishes: Wishes,
     layer: Int32[Array, ""],
     window: Int32[Array, ""],
     *,
     scale: float,
-) -> tuple[Float[Array, "T H D"], Wishes]:
+) -> tuple[Float[Array, "T H Dv"], Wishes]:
     """Causal attention over the whole sequence, in order of index; windows are ignored."""
     del window
+    k, v = kv.expanded()
     size, heads, head_dim = q.shape
     q = q.reshape(size, k.shape[1], -1, head_dim) * scale
     logits = jnp.einsum("tkgd,skd->kgts", q, k)
@@ -59,7 +60,7 @@ def dense_attend(
     found = jnp.take_along_axis(logits.reshape(heads, size, size), targets, axis=-1)
     missed = -(found[..., 0] * wishes.shares[layer]).sum(axis=-1)
     loss = wishes.loss.at[layer].add(missed)
-    return out.reshape(size, heads, head_dim), wishes._replace(loss=loss)
+    return out.reshape(size, heads, v.shape[-1]), wishes._replace(loss=loss)
 
 
 def head_targets(batch: Batch, num_layers: int) -> Wishes:
@@ -99,6 +100,7 @@ def init_params(config: ModelConfig, seed: int) -> tuple[Any, Params]:
     and queries that RoPE lines up one token back, two, and so on.
     """
     assert config.rope is not None, "RoPE tells the distances"
+    assert config.latent is None and config.experts is None, "q_proj, k_proj, one MLP"
     assert config.num_heads == NUM_HEADS, "`head_targets` names four heads"
     graph, state = nnx.split(Decoder(config, rngs=nnx.Rngs(seed)))
     params = nnx.to_pure_dict(state)

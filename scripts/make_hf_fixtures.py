@@ -42,6 +42,30 @@ COMMON = dict(
     eos_token_id=2,
     pad_token_id=0,
 )
+# The part of a DeepSeek that V2 and V3 have in common. Logits must feel every part: a norm
+# epsilon far from that of the latents' own norms, and two unequal factors of YaRN.
+DEEPSEEK = COMMON | dict(
+    num_hidden_layers=3,
+    num_key_value_heads=4,
+    first_k_dense_replace=1,
+    rms_norm_eps=1e-2,
+    kv_lora_rank=16,
+    qk_nope_head_dim=8,
+    qk_rope_head_dim=8,
+    v_head_dim=12,
+    n_routed_experts=8,
+    moe_intermediate_size=8,
+    rope_parameters=dict(
+        rope_type="yarn",
+        rope_theta=1e3,
+        factor=4.0,
+        beta_fast=6,
+        beta_slow=1,
+        mscale=1.0,
+        mscale_all_dim=0.7,
+        original_max_position_embeddings=32,
+    ),
+)
 GEMMA = COMMON | dict(head_dim=8, query_pre_attn_scalar=12, sliding_window=WINDOW)
 CONFIGS = {
     "llama2": (transformers.LlamaConfig, COMMON | dict(num_key_value_heads=4)),
@@ -109,6 +133,62 @@ CONFIGS = {
             ),
         ),
     ),
+    "llama_yarn": (
+        transformers.LlamaConfig,
+        COMMON
+        | dict(
+            head_dim=16,
+            rope_parameters=dict(
+                rope_type="yarn",
+                rope_theta=1e3,
+                factor=8.0,
+                beta_fast=8,
+                truncate=False,
+                original_max_position_embeddings=64,
+            ),
+        ),
+    ),
+    "deepseek_v2": (
+        transformers.DeepseekV2Config,
+        DEEPSEEK
+        | dict(
+            first_k_dense_replace=2,
+            attention_bias=True,
+            q_lora_rank=12,
+            n_shared_experts=2,
+            num_experts_per_tok=3,
+            topk_method="group_limited_greedy",
+            n_group=4,
+            topk_group=2,
+            routed_scaling_factor=1.5,
+        ),
+    ),
+    "deepseek_v2_lite": (
+        transformers.DeepseekV2Config,
+        DEEPSEEK
+        | dict(
+            num_hidden_layers=2,
+            first_k_dense_replace=0,
+            q_lora_rank=None,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            topk_method="greedy",
+            rope_parameters=dict(rope_type="default", rope_theta=1e4),
+        ),
+    ),
+    "deepseek_v3": (
+        transformers.DeepseekV3Config,
+        DEEPSEEK
+        | dict(
+            q_lora_rank=12,
+            n_shared_experts=1,
+            num_experts_per_tok=3,
+            n_group=4,
+            topk_group=2,
+            routed_scaling_factor=2.5,
+            num_mtp_layers=0,
+        ),
+    ),
     "opt": (
         transformers.OPTConfig,
         dict(
@@ -154,6 +234,9 @@ def make_model(name: str, seed: int) -> torch.nn.Module:
                 weight.copy_((1.0 if is_scale else 0.0) + 0.2 * noise)
             else:
                 weight.copy_(0.3 * noise)
+        for path, bias in model.named_buffers():
+            if path.endswith("e_score_correction_bias"):
+                bias.copy_(0.3 * torch.randn(bias.shape, generator=generator))
     return model
 
 

@@ -11,8 +11,9 @@ from paxkv.models.config import FULL_ATTENTION
 from paxkv.models.decoder import Decoder
 
 
-def dense_attend(q, k, v, cache, layer, window, *, scale, soft_cap):
+def dense_attend(q, kv, cache, layer, window, *, scale, soft_cap):
     """Attention over all earlier tokens of the same call; `cache` passes through."""
+    k, v = kv.expanded()
     size, heads, head_dim = q.shape
     grouped = q.reshape(size, k.shape[1], -1, head_dim)
     logits = jnp.einsum("tkgd,skd->kgts", grouped, k) * scale
@@ -22,11 +23,12 @@ def dense_attend(q, k, v, cache, layer, window, *, scale, soft_cap):
     seen = (distance >= 0) & ((window == FULL_ATTENTION) | (distance < window))
     weights = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
     out = jnp.einsum("kgts,skd->tkgd", weights, v)
-    return out.reshape(size, heads, head_dim), cache
+    return out.reshape(size, heads, v.shape[-1]), cache
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _logits(graph, params, tokens):
+def logits_of(graph, params, tokens):
+    """[T, V] of a split decoder."""
     decoder = nnx.merge(graph, params)
     attend = functools.partial(
         dense_attend,
@@ -42,4 +44,4 @@ def dense_logits(decoder: Decoder, tokens: tuple[int, ...]) -> np.ndarray:
     """float32 [len(tokens), V]; one compiled program per model, padded to its context."""
     padded = np.zeros(decoder.config.max_context, np.int32)
     padded[: len(tokens)] = tokens
-    return np.asarray(_logits(*nnx.split(decoder), padded))[: len(tokens)]
+    return np.asarray(logits_of(*nnx.split(decoder), padded))[: len(tokens)]

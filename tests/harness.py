@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels.kv_blocks import KVBlocks
 from paxkv.building import build_engine
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.device_executor import DeviceExecutor, empty_plan
@@ -68,19 +69,21 @@ class PoisonExecutor:
         self.executor = executor
 
     def run(self, plan: Plan) -> StepResult:
-        (table,) = plan.tables.block_tables
-        (blocks,) = self.executor.cache
-        owned = np.zeros(blocks.kv.shape[1], bool)
-        owned[np.unique(table)] = True
-        owned[0] = False  # nothing may be read from the null block either
-        self.executor.cache = (_poisoned(blocks, jax.device_put(owned)),)
+        poisoned = []
+        tables = plan.tables.block_tables
+        for blocks, table in zip(self.executor.cache, tables, strict=True):
+            owned = np.zeros(blocks.num_blocks, bool)
+            owned[np.unique(table)] = True
+            owned[0] = False  # nothing may be read from the null block either
+            poisoned.append(_poisoned(blocks, jax.device_put(owned)))
+        self.executor.cache = tuple(poisoned)
         return self.executor.run(plan)
 
 
 @partial(jax.jit, donate_argnums=0)
 def _poisoned(blocks, owned):
     rows = jnp.where(owned[None, :, None, None, None], blocks.rows(), jnp.nan)
-    return replace(blocks, kv=blocks.layout.pack(rows))
+    return KVBlocks.of_rows(blocks.layout, rows)
 
 
 def engine_of(case: Case, decoder: Decoder, seed: int = 0) -> tuple[Engine, DeviceExecutor]:

@@ -69,12 +69,11 @@ def _finish(
 
 
 class Chunk(NamedTuple):
-    """K and V of consecutive positions, by head; scales are None if not quantised."""
+    """K and V of consecutive positions, by head, and the scales of both if quantised."""
 
     k: Float[Array, "K C D"]
     v: Float[Array, "K C Dv"]
-    k_scales: Float[Array, "K C"] | None
-    v_scales: Float[Array, "K C"] | None
+    scales: tuple[Float[Array, "K C"], Float[Array, "K C"]] | None
 
 
 def _read(cache: KVBlocks, layer, blocks: Int32[Array, "blocks"], expand) -> Chunk:
@@ -85,14 +84,15 @@ def _read(cache: KVBlocks, layer, blocks: Int32[Array, "blocks"], expand) -> Chu
         x = x.astype(jnp.float32).reshape(-1, *x.shape[2:])
         return jnp.moveaxis(x, 1, 0)
 
-    chunk = Chunk(*(None if x is None else by_head(x) for x in tile))
+    k, v = by_head(tile.k), by_head(tile.v)
+    scales = None
+    if tile.k_scales is not None and tile.v_scales is not None:
+        scales = by_head(tile.k_scales), by_head(tile.v_scales)
     if expand is None:
-        return chunk
-    rows = chunk.k[0]
-    if chunk.k_scales is not None:
-        rows = rows * chunk.k_scales[0, :, None]
-    k, v = expand(rows)
-    return Chunk(k.swapaxes(0, 1), v.swapaxes(0, 1), None, None)
+        return Chunk(k, v, scales)
+    rows = k[0] if scales is None else k[0] * scales[0][0, :, None]
+    k, v = (x.swapaxes(0, 1) for x in expand(rows))
+    return Chunk(k, v, None)
 
 
 def value_dim(layout: KVLayout, expand) -> int:
@@ -164,9 +164,10 @@ def attend_tile(
         v = jnp.where(is_key[:, None], read.v, 0)  # 0 · NaN is NaN
         logits = jnp.einsum("krd,kcd->krc", q_rows, read.k)
         v_scales = None
-        if read.k_scales is not None:
-            logits *= read.k_scales[:, None]
-            v_scales = jnp.where(is_key, read.v_scales, 0)
+        if read.scales is not None:
+            k_scales, v_scales = read.scales
+            logits *= k_scales[:, None]
+            v_scales = jnp.where(is_key, v_scales, 0)
         if soft_cap is not None:
             logits = soft_cap * jnp.tanh(logits / soft_cap)
         seen = (key >= first_seen[:, None]) & (key < end_seen[:, None])

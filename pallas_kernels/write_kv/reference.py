@@ -21,7 +21,7 @@ def write_kv_reference(
         offset = slots[i] - block * size
         kv = cache.kv.at[layer, block, offset].set(stored[i])
         scales = cache.scales
-        if scales is not None:
+        if scales is not None and new_scales is not None:
             of_block = layout.unpack_scales(scales[layer, block], size)
             of_block = of_block.at[offset].set(new_scales[i])
             scales = scales.at[layer, block].set(layout.pack_scales(of_block))

@@ -18,7 +18,7 @@ def write_kv_xla(
     stored, new_scales = cache.layout.encode(new_kv)
     kv = cache.kv.at[layer, block, offset].set(stored)
     scales = cache.scales
-    if scales is not None:
+    if scales is not None and new_scales is not None:
         scales = write_scales(scales, new_scales, layer, block, offset)
     return KVBlocks(kv=kv, scales=scales, layout=cache.layout)
 

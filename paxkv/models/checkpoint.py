@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from flax import nnx
 
 from paxkv.models.checksums import check_checksums, write_checksums
-from paxkv.models.config import ModelConfig, RopeConfig
+from paxkv.models.config import ExpertsConfig, LatentConfig, ModelConfig, RopeConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.json_file import read_json
 from paxkv.models.parameters import (
@@ -40,7 +40,15 @@ PARTIAL = ".partial"  # suffix of a directory that is being written
 # Orbax notes the absolute path of the save here, and restores without it.
 COMMIT_NOTE = "commit_success.txt"
 ORBAX_LISTING = "_METADATA"
-ROPES = ("rope", "local_rope")
+# Fields of the config that are objects of their own, or null.
+PARTS = {
+    "rope": RopeConfig,
+    "local_rope": RopeConfig,
+    "latent": LatentConfig,
+    "experts": ExpertsConfig,
+}
+# Fields that checkpoints written before there were such models lack: they have the default.
+LATER_FIELDS = {"latent", "experts", "magnitude", "whole_pairs"}
 
 
 def save_checkpoint(
@@ -186,9 +194,9 @@ def _kind(error: Exception) -> str:
 def _config(path: Path) -> ModelConfig:
     fields = read_json(path)
     problems = _wrong_names(ModelConfig, fields)
-    for name in ROPES:
+    for name, part in PARTS.items():
         if isinstance(fields.get(name), dict):
-            problems += [f"{name}: {it}" for it in _wrong_names(RopeConfig, fields[name])]
+            problems += [f"{name}: {it}" for it in _wrong_names(part, fields[name])]
     if problems:
         raise ValueError(
             f"{path} does not have the fields of a model's config: {'; '.join(problems)}. "
@@ -198,9 +206,9 @@ def _config(path: Path) -> ModelConfig:
         if isinstance(fields[name], list):
             fields[name] = tuple(fields[name])
     try:
-        for name in ROPES:
-            if isinstance(fields[name], dict):
-                fields[name] = RopeConfig(**fields[name])
+        for name, part in PARTS.items():
+            if isinstance(fields.get(name), dict):
+                fields[name] = part(**fields[name])
         return ModelConfig(**fields)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
@@ -208,5 +216,6 @@ def _config(path: Path) -> ModelConfig:
 
 def _wrong_names(of: type, fields: dict[str, Any]) -> list[str]:
     known = {field.name for field in dataclasses.fields(of)}
-    missing = [f"{name} is missing" for name in sorted(known - fields.keys())]
+    lacks = known - fields.keys() - LATER_FIELDS
+    missing = [f"{name} is missing" for name in sorted(lacks)]
     return missing + [f"{name!r} is unknown" for name in sorted(fields.keys() - known)]

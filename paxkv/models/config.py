@@ -1,6 +1,6 @@
 """What one decoder needs to know to be any of the supported model families."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, get_args, no_type_check
 
 from paxkv.models.field_rules import (
@@ -14,42 +14,27 @@ from paxkv.models.field_rules import (
     one_of,
     optional,
 )
+from paxkv.models.part_configs import ExpertsConfig, LatentConfig, RopeConfig
 
-Family = Literal["gemma2", "gemma3", "gpt2", "llama", "mistral", "opt", "qwen2", "qwen3"]
+Family = Literal[
+    "deepseek_v2",
+    "deepseek_v3",
+    "gemma2",
+    "gemma3",
+    "gpt2",
+    "llama",
+    "mistral",
+    "opt",
+    "qwen2",
+    "qwen3",
+]
 Norm = Literal["rms", "layer"]
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
-Scaling = Literal["none", "linear", "llama3"]
 
 FULL_ATTENTION = 0  # value of `layer_windows` for a layer that sees the whole context
 
 
 @no_type_check  # values come from files: `__post_init__` checks them, in tests as well
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeConfig:
-    """Rotary position embedding (Su et al. 2021), optionally stretched.
-
-    `linear` divides every frequency by `factor`; `llama3` divides only the
-    frequencies whose wavelength exceeds `original_context / low_freq_factor` and
-    blends up to `original_context / high_freq_factor` (Llama 3.1 model card).
-    """
-
-    theta: float
-    scaling: Scaling = "none"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_context: int = 8192  # tokens
-
-    def __post_init__(self) -> None:
-        check_rules(asdict(self), ROPE_RULES)
-        if self.low_freq_factor >= self.high_freq_factor:
-            raise ValueError(
-                f"low_freq_factor={self.low_freq_factor} must be < "
-                f"high_freq_factor={self.high_freq_factor}; check the model's config."
-            )
-
-
-@no_type_check  # as above
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Shape and switches of a decoder-only transformer.
@@ -57,6 +42,8 @@ class ModelConfig:
     Norm weights are plain multipliers: a family that stores `w` and multiplies by
     `1 + w` is converted when its weights are loaded, and so are position tables with
     unused leading rows.
+
+    Latent attention looks like one kv head, whose size is that of a token's row.
     """
 
     family: Family
@@ -79,6 +66,8 @@ class ModelConfig:
     post_norms: bool = False  # norm after attention and after the MLP, before the residual
     rope: RopeConfig | None = None  # None: positions are a learned table
     local_rope: RopeConfig | None = None  # of windowed layers, where it differs
+    latent: LatentConfig | None = None
+    experts: ExpertsConfig | None = None
     layer_windows: tuple[int, ...] = ()  # tokens per layer, FULL_ATTENTION = unbounded
     attention_scale: float
     attention_soft_cap: float | None = None
@@ -107,17 +96,33 @@ class ModelConfig:
                 f"layer_windows names {len(self.layer_windows)} layers, the model has "
                 f"num_layers={self.num_layers}; give one window per layer."
             )
+        if self.latent is not None:
+            self._check_latent(self.latent)
+        if self.experts is not None and self.experts.first_layer >= self.num_layers:
+            raise ValueError(
+                f"first_layer={self.experts.first_layer} of the experts must be below "
+                f"num_layers={self.num_layers}; check the model's config."
+            )
+
+    def _check_latent(self, latent: LatentConfig) -> None:
+        if self.rope is None:
+            raise ValueError("rope=None with latent attention, which needs it; give one.")
+        row = latent.kv_rank + latent.rope_dim
+        if (self.num_kv_heads, self.head_dim) != (1, row):
+            raise ValueError(
+                f"num_kv_heads={self.num_kv_heads} of head_dim={self.head_dim} must be 1 "
+                f"of kv_rank + rope_dim = {row} with latent attention; correct them."
+            )
+
+    @property
+    def rope_dim(self) -> int:
+        """Numbers of a head that RoPE rotates."""
+        return self.head_dim if self.latent is None else self.latent.rope_dim
 
 
-ROPE_RULES = dict(
-    theta=POSITIVE,
-    scaling=one_of(*get_args(Scaling)),
-    factor=POSITIVE,
-    low_freq_factor=POSITIVE,
-    high_freq_factor=POSITIVE,
-    original_context=COUNT,
-)
 ROPE = Rule("the fields of a RopeConfig", lambda value: isinstance(value, RopeConfig))
+LATENT = Rule("the fields of a LatentConfig", lambda v: isinstance(v, LatentConfig))
+EXPERTS = Rule("the fields of an ExpertsConfig", lambda v: isinstance(v, ExpertsConfig))
 MODEL_RULES = dict(
     family=one_of(*get_args(Family)),
     vocab_size=COUNT,
@@ -139,6 +144,8 @@ MODEL_RULES = dict(
     post_norms=FLAG,
     rope=optional(ROPE),
     local_rope=optional(ROPE),
+    latent=optional(LATENT),
+    experts=optional(EXPERTS),
     layer_windows=list_of(INDEX),
     attention_scale=POSITIVE,
     attention_soft_cap=optional(POSITIVE),

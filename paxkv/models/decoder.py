@@ -2,10 +2,10 @@
 
 The decoder never touches a cache. Each layer hands its queries, keys and values to
 `attend`, which stores K and V and returns the attention output: paged when serving,
-dense when training. Layers are stacked and run in one `lax.scan`.
+dense when training. Layers of one form are stacked and run in one `lax.scan`.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,107 +14,24 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
+from paxkv.models.attend import Attend, Cache
+from paxkv.models.cache_groups import CacheLayer, cache_layers, period_of
 from paxkv.models.config import ModelConfig
-from paxkv.models.rope import layer_frequencies, rotate
-
-Cache = Any  # a pytree that only `attend` looks into
-# (q[T,H,D], k[T,K,D], v[T,K,D], cache, layer i32[], window i32[]) -> (out[T,H,D], cache)
-# window == FULL_ATTENTION means unbounded. Inside a layer the last three are bound.
-Attend = Callable[..., tuple[Float[Array, "T H D"], Cache]]
-
-ACTIVATIONS = {
-    "silu": jax.nn.silu,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
-    "relu": jax.nn.relu,
-}
+from paxkv.models.experts import ExpertKernel
+from paxkv.models.layer import Layer
+from paxkv.models.norms import make_norm, normed
+from paxkv.models.rope import layer_rotations
+from paxkv.models.stacks import Stack, layer_stacks
 
 
-def _norm(config: ModelConfig, size: int, rngs: nnx.Rngs) -> nnx.Module:
-    if config.norm == "rms":
-        return nnx.RMSNorm(size, epsilon=config.norm_eps, rngs=rngs)
-    # the fast variance, E[x^2] - E[x]^2, cancels where the mean is large
-    return nnx.LayerNorm(size, epsilon=config.norm_eps, use_fast_variance=False, rngs=rngs)
-
-
-def _normed(norm: nnx.Module, x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Norm weights are float32 whatever the others are; activations keep their dtype."""
-    return norm(x).astype(x.dtype)
-
-
-class Layer(nnx.Module):
-    """Attention and MLP with their norms and residual additions."""
-
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        self.config = config
-        hidden, inner = config.hidden_size, config.intermediate_size
-        heads, kv_heads, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-
-        def linear(size_in: int, size_out: int, use_bias: bool) -> nnx.Linear:
-            return nnx.Linear(size_in, size_out, use_bias=use_bias, rngs=rngs)
-
-        self.attention_norm = _norm(config, hidden, rngs)
-        self.q_proj = linear(hidden, heads * head_dim, config.qkv_bias)
-        self.k_proj = linear(hidden, kv_heads * head_dim, config.qkv_bias)
-        self.v_proj = linear(hidden, kv_heads * head_dim, config.qkv_bias)
-        self.o_proj = linear(heads * head_dim, hidden, config.output_bias)
-        self.mlp_norm = _norm(config, hidden, rngs)
-        self.up_proj = linear(hidden, inner, config.mlp_bias)
-        self.down_proj = linear(inner, hidden, config.mlp_bias)
-        if config.gated_mlp:
-            self.gate_proj = linear(hidden, inner, config.mlp_bias)
-        if config.qk_norm:
-            self.q_norm = nnx.RMSNorm(head_dim, epsilon=config.norm_eps, rngs=rngs)
-            self.k_norm = nnx.RMSNorm(head_dim, epsilon=config.norm_eps, rngs=rngs)
-        if config.post_norms:
-            self.post_attention_norm = _norm(config, hidden, rngs)
-            self.post_mlp_norm = _norm(config, hidden, rngs)
-
-    def attention(
-        self,
-        x: Float[Array, "T hidden"],
-        positions: Int32[Array, "T"],
-        frequencies: Float[Array, "half"] | None,
-        attend: Attend,
-    ) -> tuple[Float[Array, "T hidden"], Cache]:
-        """Projections, QK norm and RoPE around `attend`; `frequencies` None: no RoPE."""
-        config = self.config
-        q = self.q_proj(x).reshape(-1, config.num_heads, config.head_dim)
-        k = self.k_proj(x).reshape(-1, config.num_kv_heads, config.head_dim)
-        v = self.v_proj(x).reshape(-1, config.num_kv_heads, config.head_dim)
-        if config.qk_norm:
-            q, k = _normed(self.q_norm, q), _normed(self.k_norm, k)
-        if frequencies is not None:
-            q = rotate(q, positions, frequencies)
-            k = rotate(k, positions, frequencies)
-        out, cache = attend(q, k, v)
-        return self.o_proj(out.reshape(x.shape[0], -1)), cache
-
-    def mlp(self, x: Float[Array, "T hidden"]) -> Float[Array, "T hidden"]:
-        """Two products around an activation, gated or not."""
-        activation = ACTIVATIONS[self.config.activation]
-        up = self.up_proj(x)
-        if self.config.gated_mlp:
-            return self.down_proj(activation(self.gate_proj(x)) * up)
-        return self.down_proj(activation(up))
-
-    def __call__(
-        self,
-        x: Float[Array, "T hidden"],
-        positions: Int32[Array, "T"],
-        frequencies: Float[Array, "half"] | None,
-        attend: Attend,
-    ) -> tuple[Float[Array, "T hidden"], Cache]:
-        mixed, cache = self.attention(
-            _normed(self.attention_norm, x), positions, frequencies, attend
-        )
-        if self.config.post_norms:
-            mixed = _normed(self.post_attention_norm, mixed)
-        x = x + mixed
-        fed = self.mlp(_normed(self.mlp_norm, x))
-        if self.config.post_norms:
-            fed = _normed(self.post_mlp_norm, fed)
-        return x + fed, cache
+def _stacked_layers(config: ModelConfig, stack: Stack, rngs: nnx.Rngs) -> Layer:
+    make = nnx.vmap(
+        lambda rngs: Layer(config, has_experts=stack.has_experts, rngs=rngs),
+        in_axes=0,
+        out_axes=0,
+        axis_size=stack.count,
+    )
+    return make(rngs.split(stack.count))
 
 
 class Decoder(nnx.Module):
@@ -126,13 +43,9 @@ class Decoder(nnx.Module):
         self.embedding = nnx.Embed(config.vocab_size, hidden, rngs=rngs)
         if config.rope is None:
             self.position_embedding = nnx.Embed(config.max_context, hidden, rngs=rngs)
-        self.layers = nnx.vmap(
-            lambda rngs: Layer(config, rngs=rngs),
-            in_axes=0,
-            out_axes=0,
-            axis_size=config.num_layers,
-        )(rngs.split(config.num_layers))
-        self.final_norm = _norm(config, hidden, rngs)
+        for stack in layer_stacks(config):
+            setattr(self, stack.name, _stacked_layers(config, stack, rngs))
+        self.final_norm = make_norm(config, hidden, rngs)
         if not config.tied_embeddings:
             self.lm_head = nnx.Linear(hidden, config.vocab_size, use_bias=False, rngs=rngs)
 
@@ -178,32 +91,75 @@ class Decoder(nnx.Module):
         self, tokens: Array, positions: Array, cache: Cache, attend: Attend, *, keep: bool
     ) -> tuple[tuple[Array, Cache], Any]:
         """Last residual and cache; all residuals [L, T, hidden] too if `keep`."""
+        carry, kept = (self.embed(tokens, positions), cache), []
+        for stack in layer_stacks(self.config):
+            carry, residuals = self._scan(stack, carry, positions, attend, keep=keep)
+            kept.append(residuals)
+        return carry, jnp.concatenate(kept) if keep else None
+
+    def _scan(
+        self,
+        stack: Stack,
+        carry: tuple[Array, Cache],
+        positions: Array,
+        attend: Attend,
+        *,
+        keep: bool,
+    ) -> tuple[tuple[Array, Cache], Any]:
+        """The layers of one stack, a period of cache groups at a time.
+
+        Which pool a layer reads is known when the program is made, so layers of several
+        groups are unrolled up to where their order repeats.
+        """
         config = self.config
-        graph, stacked = nnx.split(self.layers)
-        xs = (
-            stacked,
-            np.arange(config.num_layers, dtype=np.int32),
-            np.asarray(config.layer_windows, np.int32),
-            layer_frequencies(config),
+        layers = getattr(self, stack.name)
+        graph, kernels, stacked = nnx.split(layers, ExpertKernel, ...)
+        of_stack = slice(stack.first, stack.first + stack.count)
+        places = cache_layers(config)[of_stack]
+        period = period_of(tuple(place.group for place in places))
+        per_layer = (
+            np.asarray([place.index for place in places], np.int32),
+            np.asarray(config.layer_windows, np.int32)[of_stack],
+            jax.tree.map(lambda x: x[of_stack], layer_rotations(config)),
         )
 
-        def body(carry, x_layer):
+        def run_layer(carry, i, group: int):
             x, cache = carry
-            state, index, window, frequencies = x_layer
-            layer = nnx.merge(graph, state)
-            x, cache = layer(
+            state, (index, window, rotation) = jax.tree.map(
+                lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False),
+                (stacked, per_layer),
+            )
+            return nnx.merge(graph, kernels, state)(
                 x,
                 positions,
-                frequencies,
-                lambda q, k, v: attend(q, k, v, cache, index, window),
+                rotation,
+                i,
+                lambda q, kv: attend(q, kv, cache, CacheLayer(group, index), window),
             )
-            return (x, cache), x if keep else None
 
-        return jax.lax.scan(body, (self.embed(tokens, positions), cache), xs)
+        def run_layers(carry, first, groups: tuple[int, ...]) -> tuple[Any, Any]:
+            kept = []
+            for offset, group in enumerate(groups):
+                carry = run_layer(carry, first + offset, group)
+                kept.append(carry[0])
+            return carry, jnp.stack(kept) if keep else None
+
+        groups = tuple(place.group for place in places[:period])
+        whole = stack.count - stack.count % period
+        carry, residuals = jax.lax.scan(
+            partial(run_layers, groups=groups),
+            carry,
+            np.arange(0, whole, period, dtype=np.int32),
+        )
+        kept = [residuals.reshape(whole, *residuals.shape[2:])] if keep else []
+        if whole < stack.count:
+            carry, rest = run_layers(carry, jnp.int32(whole), groups[: stack.count - whole])
+            kept.append(rest)
+        return carry, jnp.concatenate(kept) if keep else None
 
     def logits(self, x: Float[Array, "T hidden"]) -> Float[Array, "T V"]:
         """Final norm and output head; float32 whatever the weights' dtype."""
-        x = _normed(self.final_norm, x)
+        x = normed(self.final_norm, x)
         if self.config.tied_embeddings:
             table = self.embedding.embedding[...]
             out = jnp.einsum("th,vh->tv", x, table, preferred_element_type=jnp.float32)

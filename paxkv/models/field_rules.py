@@ -28,6 +28,10 @@ def _is_positive(value: Any) -> bool:
 COUNT = Rule(f"a whole number from 1 to {LARGEST_INT}", lambda value: _is_int(value, 1))
 INDEX = Rule(f"a whole number from 0 to {LARGEST_INT}", lambda value: _is_int(value, 0))
 POSITIVE = Rule("a finite number > 0", _is_positive)
+NOT_NEGATIVE = Rule(
+    "a finite number ≥ 0",
+    lambda value: _is_positive(value) or (type(value) in (int, float) and value == 0),
+)
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 
 

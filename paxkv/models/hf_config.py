@@ -8,6 +8,7 @@ that transformers gives it. What the decoder cannot compute is refused by name.
 from typing import Any
 
 from paxkv.models.config import FULL_ATTENTION, ModelConfig
+from paxkv.models.hf_deepseek import deepseek_v2_config, deepseek_v3_config
 from paxkv.models.hf_defaults import (
     GEMMA2_DEFAULTS,
     GEMMA3_DEFAULTS,
@@ -22,12 +23,12 @@ from paxkv.models.hf_fields import (
     Fields,
     activation,
     check_fields,
-    check_layer_types,
     require,
-    rope,
     token_ids,
     windows,
 )
+from paxkv.models.hf_rope import rope
+from paxkv.models.hf_rotary import rotary_config
 
 
 def config_from_hf(fields: Fields) -> ModelConfig:
@@ -49,45 +50,9 @@ def config_from_hf(fields: Fields) -> ModelConfig:
     return FAMILIES[model_type](fields)
 
 
-def _rotary(fields: Fields, **settings: Any) -> ModelConfig:
-    """What the families with RMS norms, RoPE and a gated MLP have in common."""
-    check_layer_types(fields)
-    heads, hidden = fields["num_attention_heads"], fields["hidden_size"]
-    head_dim = fields.get("head_dim") or hidden // heads
-    max_context = fields["max_position_embeddings"]
-    if "rope" not in settings:
-        require(fields, "partial_rotary_factor", 1.0, "choose another model")
-        settings["rope"] = rope(
-            fields.get("rope_parameters"),
-            fields.get("rope_scaling"),
-            fields.get("rope_theta"),
-            default_theta=10_000.0,
-            max_context=max_context,
-        )
-    common: dict[str, Any] = dict(
-        family=fields.get("model_type"),
-        vocab_size=fields["vocab_size"],
-        hidden_size=hidden,
-        intermediate_size=fields["intermediate_size"],
-        num_layers=fields["num_hidden_layers"],
-        num_heads=heads,
-        num_kv_heads=fields.get("num_key_value_heads") or heads,
-        head_dim=head_dim,
-        max_context=max_context,
-        norm_eps=float(fields.get("rms_norm_eps", 1e-6)),
-        activation=activation(fields, "hidden_activation", "hidden_act", default="silu"),
-        layer_windows=(FULL_ATTENTION,) * fields["num_hidden_layers"],
-        attention_scale=head_dim**-0.5,
-        tied_embeddings=bool(fields.get("tie_word_embeddings", False)),
-        bos_token_id=fields.get("bos_token_id"),
-        eos_token_ids=token_ids(fields.get("eos_token_id")),
-    )
-    return ModelConfig(**(common | settings))
-
-
 def _llama(fields: Fields) -> ModelConfig:
     has_bias = bool(fields.get("attention_bias", False))
-    return _rotary(
+    return rotary_config(
         LLAMA_DEFAULTS | fields,
         qkv_bias=has_bias,
         output_bias=has_bias,
@@ -99,7 +64,7 @@ def _mistral(fields: Fields) -> ModelConfig:
     fields = MISTRAL_DEFAULTS | fields
     # a window holds for every layer of this family, whatever `layer_types` says
     window = fields["sliding_window"] or FULL_ATTENTION
-    return _rotary(fields, layer_windows=(window,) * fields["num_hidden_layers"])
+    return rotary_config(fields, layer_windows=(window,) * fields["num_hidden_layers"])
 
 
 def _qwen_windows(fields: Fields) -> tuple[int, ...]:
@@ -109,13 +74,13 @@ def _qwen_windows(fields: Fields) -> tuple[int, ...]:
 
 def _qwen2(fields: Fields) -> ModelConfig:
     fields = QWEN2_DEFAULTS | fields
-    return _rotary(fields, qkv_bias=True, layer_windows=_qwen_windows(fields))
+    return rotary_config(fields, qkv_bias=True, layer_windows=_qwen_windows(fields))
 
 
 def _qwen3(fields: Fields) -> ModelConfig:
     fields = QWEN3_DEFAULTS | fields
     has_bias = bool(fields.get("attention_bias", False))
-    return _rotary(
+    return rotary_config(
         fields,
         qkv_bias=has_bias,
         output_bias=has_bias,
@@ -128,7 +93,7 @@ def _gemma(fields: Fields, *, global_every: int, **settings: Any) -> ModelConfig
     """One layer in `global_every`, the last of them, sees the whole context."""
     require(fields, "use_bidirectional_attention", False, "choose a causal model")
     has_bias = bool(fields.get("attention_bias", False))
-    return _rotary(
+    return rotary_config(
         fields,
         qkv_bias=has_bias,
         output_bias=has_bias,
@@ -248,6 +213,8 @@ def _learned_positions(*, fields: Fields, has_bias: bool, **settings: Any) -> Mo
 
 
 FAMILIES = {
+    "deepseek_v2": deepseek_v2_config,
+    "deepseek_v3": deepseek_v3_config,
     "llama": _llama,
     "mistral": _mistral,
     "qwen2": _qwen2,

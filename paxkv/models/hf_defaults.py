@@ -2,6 +2,50 @@
 
 from paxkv.models.hf_fields import Fields
 
+DEEPSEEK_V2_DEFAULTS: Fields = dict(
+    vocab_size=102_400,
+    hidden_size=4096,
+    intermediate_size=11_008,
+    moe_intermediate_size=1407,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    first_k_dense_replace=0,
+    kv_lora_rank=512,
+    q_lora_rank=1536,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+    n_routed_experts=64,
+    n_shared_experts=2,
+    num_experts_per_tok=None,  # every file must say it
+    n_group=None,
+    topk_group=None,
+    topk_method="greedy",
+    routed_scaling_factor=1.0,
+    max_position_embeddings=2048,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+DEEPSEEK_V3_DEFAULTS: Fields = DEEPSEEK_V2_DEFAULTS | dict(
+    vocab_size=129_280,
+    hidden_size=7168,
+    intermediate_size=18_432,
+    moe_intermediate_size=2048,
+    num_hidden_layers=61,
+    num_attention_heads=128,
+    first_k_dense_replace=3,
+    n_routed_experts=256,
+    n_shared_experts=1,
+    num_experts_per_tok=8,
+    n_group=8,
+    topk_group=4,
+    topk_method="noaux_tc",
+    norm_topk_prob=True,
+    routed_scaling_factor=2.5,
+    max_position_embeddings=4096,
+    bos_token_id=0,
+    eos_token_id=1,
+)
 LLAMA_DEFAULTS: Fields = dict(
     vocab_size=32_000,
     hidden_size=4096,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from paxkv.models.config import FULL_ATTENTION, RopeConfig
+from paxkv.models.config import FULL_ATTENTION
 from paxkv.models.field_rules import (
     COUNT,
     FLAG,
@@ -24,7 +24,6 @@ ACTIVATION_NAMES = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-ROPE_TYPES = ("default", "linear", "llama3")
 OBJECT = Rule("an object", lambda value: isinstance(value, dict))
 NAMES = list_of(Rule("a string", lambda value: isinstance(value, str)))
 RULES = dict(
@@ -61,13 +60,20 @@ RULES = dict(
     enable_bias=FLAG,
     tie_word_embeddings=FLAG,
     use_sliding_window=FLAG,
-)
-ROPE_RULES = dict(
-    rope_theta=POSITIVE,
-    factor=POSITIVE,
-    low_freq_factor=POSITIVE,
-    high_freq_factor=POSITIVE,
-    original_max_position_embeddings=COUNT,
+    kv_lora_rank=COUNT,
+    q_lora_rank=COUNT,
+    qk_nope_head_dim=COUNT,
+    qk_rope_head_dim=COUNT,
+    v_head_dim=COUNT,
+    first_k_dense_replace=INDEX,
+    n_routed_experts=COUNT,
+    n_shared_experts=COUNT,
+    num_experts_per_tok=COUNT,
+    moe_intermediate_size=COUNT,
+    n_group=COUNT,
+    topk_group=COUNT,
+    norm_topk_prob=FLAG,
+    routed_scaling_factor=POSITIVE,
 )
 
 
@@ -106,59 +112,6 @@ def activation(fields: Fields, *names: str, default: str) -> str:
             f"{', '.join(ACTIVATION_NAMES)}."
         )
     return ACTIVATION_NAMES[name]
-
-
-def rope(
-    new: Fields | None,
-    old: Fields | None,
-    old_theta: Any,
-    *,
-    default_theta: float,
-    max_context: int,
-) -> RopeConfig:
-    """From both spellings, which may stand beside each other if they agree.
-
-    Args:
-      new: `rope_parameters` of transformers 5, or the part of it for one kind of layer.
-      old: `rope_scaling` of transformers 4, beside which `old_theta` has a field.
-    """
-    theta = (new or old or {}).get("rope_theta") or old_theta or default_theta
-    found = _one_rope(new or old or {}, theta, max_context)
-    if old_theta not in (None, theta) or (
-        new and old and _one_rope(old, theta, max_context) != found
-    ):
-        raise ValueError(
-            f"rope_parameters={new} contradict rope_scaling={old} and a theta of "
-            f"{old_theta}; remove the spelling that does not belong to the weights."
-        )
-    return found
-
-
-def _one_rope(parameters: Fields, theta: Any, max_context: int) -> RopeConfig:
-    check_fields(parameters, ROPE_RULES)
-    theta = float(parameters.get("rope_theta") or theta)
-    rope_type = parameters.get("rope_type") or parameters.get("type") or "default"
-    if rope_type not in ROPE_TYPES:
-        raise ValueError(
-            f"{rope_type=} is not supported, only {', '.join(ROPE_TYPES)} are; use the "
-            "model without its context extension (remove rope_scaling from config.json)."
-        )
-    require(parameters, "partial_rotary_factor", 1.0, "choose another model")
-    if rope_type == "default":
-        return RopeConfig(theta=theta)
-    factor = float(parameters["factor"])
-    if rope_type == "linear":
-        return RopeConfig(theta=theta, scaling="linear", factor=factor)
-    return RopeConfig(
-        theta=theta,
-        scaling="llama3",
-        factor=factor,
-        low_freq_factor=float(parameters["low_freq_factor"]),
-        high_freq_factor=float(parameters["high_freq_factor"]),
-        original_context=int(
-            parameters.get("original_max_position_embeddings") or max_context
-        ),
-    )
 
 
 def windows(fields: Fields, is_sliding: Callable[[int], bool]) -> tuple[int, ...]:

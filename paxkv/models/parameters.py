@@ -1,7 +1,7 @@
 """The decoder's parameters as a plain tree: shapes, dtypes, and a decoder from arrays.
 
 A parameter is named by its path, `layers.q_proj.kernel`. Those of the layers are stacked
-on axis 0.
+on axis 0, a stack's under the stack's name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,6 @@ from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 
 DTYPES = ("float32", "bfloat16", "float16")
-LAYERS = "layers"  # the first part of the path of a stacked parameter
 
 
 def check_dtype(dtype: str) -> None:
@@ -35,9 +34,10 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def parameter_dtype(path: str, dtype: str) -> np.dtype:
-    """Norm weights stay float32: `1 + w` in bfloat16 would lose most of a small w."""
-    is_norm = path.split(".")[-2].endswith("norm")
-    return jnp.dtype("float32" if is_norm else dtype)
+    """Norm weights stay float32: `1 + w` in bfloat16 would lose most of a small w. So do
+    those that choose experts, since a choice is not nearly right."""
+    module = path.split(".")[-2]
+    return jnp.dtype("float32" if module.endswith(("norm", "router")) else dtype)
 
 
 def build_decoder(config: ModelConfig, params: Mapping[str, Any]) -> Decoder:

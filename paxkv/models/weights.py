@@ -1,6 +1,6 @@
 """Tensors from files to the decoder's parameters, one parameter in memory at a time."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
@@ -8,16 +8,18 @@ import numpy as np
 from tqdm import tqdm
 
 from paxkv.models.config import ModelConfig
-from paxkv.models.families import Source, Table, unused_names
+from paxkv.models.families import unused_names
 from paxkv.models.parameters import (
-    LAYERS,
     parameter_dtype,
     parameter_shapes,
     raise_weight_errors,
 )
+from paxkv.models.sources import Source, Table
+from paxkv.models.stacks import layer_stacks
 
 # Other dtypes are quantised values, which mean nothing without their scales, or no weights.
 FLOATS = ("F64", "F32", "F16", "BF16")
+Places = list[tuple[tuple[int, ...], int | None]]  # index in an axis or none, number
 PROGRESS_FROM_BYTES = 2**28  # a bar for a smaller model would be noise
 
 
@@ -56,21 +58,27 @@ def read_parameters(
         disable=num_bytes < PROGRESS_FROM_BYTES,
     ):
         array = np.empty(shape, parameter_dtype(path, dtype))
-        if _is_stacked(path):
-            for layer in range(config.num_layers):
-                array[layer] = _read(tensors, table[path], layer)
-        else:
-            array[...] = _read(tensors, table[path], None)
+        for index, name in _names(config, path, table[path]):
+            array[index] = table[path].convert(tensors.read(name))
         params[path] = jnp.asarray(array)
     return params
 
 
-def _is_stacked(path: str) -> bool:
-    return path.split(".")[0] == LAYERS
-
-
-def _read(tensors: TensorFile, source: Source, layer: int | None) -> np.ndarray:
-    return source.convert(tensors.read(source.name.format(layer=layer)))
+def _names(
+    config: ModelConfig, path: str, source: Source
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Tensors of one parameter, each with where it lies in the parameter's first axes."""
+    layers: Places = [((), None)]
+    for stack in layer_stacks(config):
+        if stack.name == path.split(".")[0]:
+            layers = [((i,), stack.first + i) for i in range(stack.count)]
+    experts: Places = [((), None)]
+    if config.experts is not None and source.of_experts:
+        experts = [((i,), i) for i in range(config.experts.num_experts)]
+    for of_layer, layer in layers:
+        for of_expert, expert in experts:
+            name = source.name.format(layer=layer, expert=expert)
+            yield (*of_layer, *of_expert), name
 
 
 def _check(
@@ -83,11 +91,9 @@ def _check(
     names = set(tensors.names())
     used, missing, misshapen, no_floats = set(), [], [], {}
     for path, shape in shapes.items():
-        stacked = _is_stacked(path)
-        need = shape[1:] if stacked else shape
         source = table[path]
-        for layer in range(config.num_layers if stacked else 1):
-            name = source.name.format(layer=layer)
+        for index, name in _names(config, path, source):
+            need = shape[len(index) :]
             used.add(name)
             if name not in names:
                 missing.append(name)

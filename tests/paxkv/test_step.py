@@ -63,7 +63,8 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
     num_blocks = POOL_BYTES // sized.bytes_per_block * num_blocks_factor
     sized = dataclasses.replace(sized, num_blocks=num_blocks)
     cache = jax.eval_shape(sized.allocate)
-    tables = SequenceTables(16, MAX_CONTEXT, (MAX_CONTEXT // BLOCK_SIZE,))
+    widths = (MAX_CONTEXT // BLOCK_SIZE,) * len(sized.layers_per_group)
+    tables = SequenceTables(16, MAX_CONTEXT, widths)
     plan = empty_plan(tables)
     sampling, features = SamplingTable(16, config.vocab_size, 0, ()).pack(
         plan, shape.num_seqs
@@ -74,7 +75,7 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
         prompt_logprobs=None,
         matmul_precision="highest",
     )
-    inputs = pack(plan, shape, (BLOCK_SIZE,), with_targets=False)
+    inputs = pack(plan, shape, (BLOCK_SIZE,) * len(widths), with_targets=False)
     lowered = step.lower(params, cache, inputs, sampling, graph=graph, options=options)
     return lowered.compile().memory_analysis(), sized.nbytes
 

@@ -12,12 +12,16 @@ from paxkv.models.loading import load_decoder
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures/hf"
 NAMES = (
+    "deepseek_v2",
+    "deepseek_v2_lite",
+    "deepseek_v3",
     "gemma2",
     "gemma3",
     "gpt2",
     "llama2",
     "llama3",
     "llama_mqa",
+    "llama_yarn",
     "mistral",
     "opt",
     "qwen2",

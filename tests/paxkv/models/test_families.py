@@ -9,7 +9,7 @@ import pytest
 
 from paxkv.building import build_engine
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
-from paxkv.models.config import RopeConfig
+from paxkv.models.config import ExpertsConfig, RopeConfig
 from paxkv.models.loading import load_decoder
 from paxkv.models.parameters import build_decoder, decoder_params
 from paxkv.sampling_params import SamplingParams
@@ -24,6 +24,13 @@ from tests.paxkv.models.hf_fixtures import (
 
 SMALLEST_GAP = 1e-3  # below it, rounding could change a greedy token
 PLAIN = RopeConfig(theta=1e4)
+DEEPSEEK_ROPE = decoder_of("deepseek_v2").config.rope
+YARN = decoder_of("llama_yarn").config.rope
+
+
+def routing(name: str, **changes) -> ExpertsConfig:
+    """The experts of a fixture, chosen in another way."""
+    return replace(decoder_of(name).config.experts, **changes)
 
 
 def test_fixtures_are_small_and_decisive():
@@ -32,7 +39,7 @@ def test_fixtures_are_small_and_decisive():
         name: sum(file.stat().st_size for file in (FOLDER / name).iterdir())
         for name in NAMES
     }
-    assert max(sizes.values()) <= 150_000
+    assert max(sizes.values()) <= 200_000
     for name in NAMES:
         expected, windows = expected_of(name), decoder_of(name).config.layer_windows
         print(f"{name}: smallest gap {expected.min_top2_gap:.4f}")
@@ -50,12 +57,18 @@ def test_logits_and_greedy_tokens_with_dense_attention(name):
     assert tuple(greedy) == expected.greedy_ids
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_prompt_and_decode_through_the_paged_engine(name):
+@pytest.mark.parametrize(
+    ("name", "latent_prefill"),
+    [(name, "absorbed") for name in NAMES]
+    + [(name, "expanded") for name in NAMES if name.startswith("deepseek")],
+)
+def test_prompt_and_decode_through_the_paged_engine(name, latent_prefill):
     """Chunks of a prompt and then single tokens, in blocks that no chunk size divides."""
     expected = expected_of(name)
     config = EngineConfig(
         model=name,
+        latent_prefill=latent_prefill,
+        implementation="xla",
         check_invariants=True,
         cache=CacheConfig(block_size=5, num_blocks=20, shuffle_seed=1),
         scheduler=SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=17),
@@ -92,6 +105,18 @@ def test_prompt_and_decode_through_the_paged_engine(name):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
+        ("deepseek_v2", dict(attention_scale=16**-0.5)),
+        ("deepseek_v2", dict(rope=replace(DEEPSEEK_ROPE, magnitude=1.0))),
+        ("deepseek_v2", dict(rope=replace(DEEPSEEK_ROPE, scaling="none"))),
+        ("deepseek_v2", dict(norm_eps=1e-6)),
+        ("deepseek_v2", dict(experts=routing("deepseek_v2", num_active_groups=4))),
+        ("deepseek_v2", dict(experts=routing("deepseek_v2", num_groups=2))),
+        ("deepseek_v2", dict(experts=routing("deepseek_v2", scale=1.0))),
+        ("deepseek_v2", dict(experts=routing("deepseek_v2", normalize=True))),
+        ("deepseek_v2_lite", dict(experts=routing("deepseek_v2_lite", num_active=3))),
+        ("deepseek_v3", dict(experts=routing("deepseek_v3", num_active_groups=4))),
+        ("deepseek_v3", dict(experts=routing("deepseek_v3", num_groups=2))),
+        ("deepseek_v3", dict(experts=routing("deepseek_v3", normalize=False))),
         ("gemma2", dict(attention_soft_cap=None)),
         ("gemma2", dict(final_soft_cap=None)),
         ("gemma2", dict(attention_scale=8**-0.5)),
@@ -106,6 +131,9 @@ def test_prompt_and_decode_through_the_paged_engine(name):
         ("gpt2", dict(norm_eps=1e-3)),
         ("llama3", dict(rope=RopeConfig(theta=5e3))),
         ("llama_mqa", dict(rope=PLAIN)),
+        ("llama_yarn", dict(rope=replace(YARN, magnitude=1.0))),
+        ("llama_yarn", dict(rope=replace(YARN, whole_pairs=True))),
+        ("llama_yarn", dict(rope=replace(YARN, high_freq_factor=16.0))),
         ("mistral", dict(layer_windows=(17, 17))),
         ("opt", dict(activation="silu")),
         ("qwen2", dict(layer_windows=(0, 0, 0))),
@@ -120,17 +148,20 @@ def test_every_switch_of_a_family_is_felt(name, changes):
     assert np.abs(logits - expected.logits).max() > 2 * TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gpt2", "qwen2"])
-def test_bfloat16_weights_keep_float32_norms(name):
+@pytest.mark.parametrize("name", ["deepseek_v3", "gemma3", "gpt2", "qwen2"])
+def test_bfloat16_weights_keep_float32_norms_and_routers(name):
     decoder = load_decoder(FOLDER / name, "bfloat16")
     for path, array in decoder_params(decoder).items():
-        assert array.dtype == (jnp.float32 if "norm" in path else jnp.bfloat16), path
+        stays = "norm" in path or "router" in path
+        assert array.dtype == (jnp.float32 if stays else jnp.bfloat16), path
     tokens = jnp.asarray(expected_of(name).all_ids, jnp.int32)
     assert decoder.embed(tokens, jnp.arange(tokens.size)).dtype == jnp.bfloat16
+
+    def attend(q, kv, cache, *_):
+        return q[..., : kv.expanded().v.shape[-1]], cache
+
     residual_dtype = jax.eval_shape(
-        lambda: decoder.last_hidden(
-            tokens, jnp.arange(tokens.size), None, lambda q, k, v, cache, *_: (q, cache)
-        )
+        lambda: decoder.last_hidden(tokens, jnp.arange(tokens.size), None, attend)
     )[0].dtype
     assert residual_dtype == jnp.bfloat16
     logits = dense_logits(decoder, expected_of(name).all_ids)

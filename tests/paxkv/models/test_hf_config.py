@@ -1,6 +1,7 @@
 """Both spellings of Hugging Face configs, the defaults, and what is refused by name."""
 
 import json
+import math
 
 import pytest
 
@@ -25,7 +26,11 @@ def fields_of(name: str, **changes) -> dict:
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_an_empty_config_has_the_defaults_of_transformers(family):
     fields = {"model_type": family}
-    config = config_from_hf(fields | ({"text_config": {}} if family == "gemma3" else {}))
+    if family == "gemma3":
+        fields["text_config"] = {}
+    if family == "deepseek_v2":
+        fields["num_experts_per_tok"] = 6  # transformers has none that works
+    config = config_from_hf(fields)
     assert config.num_layers == len(config.layer_windows)
     assert config.vocab_size > 30_000
 
@@ -114,6 +119,42 @@ def test_a_null_is_not_an_omission():
     assert config_from_hf(none).num_kv_heads == 32
 
 
+def test_yarn_and_deepseeks_part_of_it_in_the_softmax():
+    yarn = dict(type="yarn", factor=40, original_max_position_embeddings=4096)
+    deepseek = yarn | dict(beta_fast=16, beta_slow=2, mscale=0.5, mscale_all_dim=1.0)
+    config = config_from_hf(dict(model_type="deepseek_v3", rope_scaling=deepseek))
+    assert config.rope == RopeConfig(
+        theta=1e4,
+        scaling="yarn",
+        factor=40.0,
+        low_freq_factor=2.0,
+        high_freq_factor=16.0,
+        original_context=4096,
+        magnitude=(0.05 * math.log(40) + 1) / (0.1 * math.log(40) + 1),
+    )
+    assert config.attention_scale == 192**-0.5 * (0.1 * math.log(40) + 1) ** 2
+    for share in (dict(), dict(mscale_all_dim=0)):
+        rope_scaling = yarn | dict(mscale=0.707) | share
+        config = config_from_hf(dict(model_type="deepseek_v3", rope_scaling=rope_scaling))
+        assert config.rope.magnitude == 0.1 * math.log(40) + 1
+        assert config.attention_scale == 192**-0.5
+    config = config_from_hf(dict(model_type="deepseek_v3"))
+    assert (config.attention_scale, config.rope) == (192**-0.5, RopeConfig(theta=1e4))
+
+
+def test_yarn_of_other_families():
+    yarn = dict(rope_type="yarn", rope_theta=1e6, original_max_position_embeddings=8192)
+    plain = dict(model_type="qwen2", max_position_embeddings=32_768)
+    config = config_from_hf(plain | dict(rope_parameters=yarn | dict(truncate=False)))
+    assert (config.rope.factor, config.rope.whole_pairs) == (4.0, False)
+    assert (config.rope.low_freq_factor, config.rope.high_freq_factor) == (1.0, 32.0)
+    assert config.attention_scale == 128**-0.5
+    given = config_from_hf(plain | dict(rope_parameters=yarn | dict(attention_factor=0.9)))
+    assert given.rope.magnitude == 0.9
+    with pytest.raises(ValueError, match="mscale=-1 must be a finite number ≥ 0"):
+        config_from_hf(plain | dict(rope_parameters=yarn | dict(mscale=-1)))
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -134,9 +175,9 @@ def test_a_null_is_not_an_omission():
         *[
             (
                 dict(model_type="llama", rope_scaling=dict(rope_type=name, factor=2.0)),
-                [f"rope_type='{name}'", "default, linear, llama3"],
+                [f"rope_type='{name}'", "default, linear, llama3, yarn"],
             )
-            for name in ("dynamic", "yarn", "longrope")
+            for name in ("dynamic", "longrope")
         ],
         (
             dict(model_type="llama", partial_rotary_factor=0.5),
@@ -159,6 +200,26 @@ def test_a_null_is_not_an_omission():
             dict(model_type="llama", num_attention_heads=6, num_key_value_heads=4),
             ["num_heads=6", "num_kv_heads=4"],
         ),
+        (dict(model_type="deepseek_v2"), ["num_active=None", "a whole number"]),
+        *[
+            (
+                dict(model_type=model_type) | fields,
+                [repr(value) for value in fields.values()],
+            )
+            for model_type, fields in [
+                ("deepseek_v2", dict(scoring_func="sigmoid")),
+                ("deepseek_v2", dict(topk_method="noaux_tc")),
+                ("deepseek_v2", dict(norm_topk_prob=True)),
+                ("deepseek_v2", dict(mlp_bias=True)),
+                ("deepseek_v3", dict(scoring_func="softmax")),
+                ("deepseek_v3", dict(topk_method="greedy")),
+                ("deepseek_v3", dict(rope_interleave=False)),
+                ("deepseek_v3", dict(num_key_value_heads=8)),
+                ("deepseek_v3", dict(moe_layer_freq=2)),
+            ]
+        ],
+        (dict(model_type="deepseek_v3", n_group=3), ["num_groups=3", "num_experts=256"]),
+        (dict(model_type="deepseek_v3", first_k_dense_replace=61), ["first_layer=61"]),
     ],
 )
 def test_refusals_name_the_value_and_the_remedy(fields, words):
