@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by run.sh and test.sh: finds Python, detects the accelerator, makes environments.
+# Sourced by run.sh, test.sh and compile.sh: finds Python, detects the accelerator, makes
+# environments.
 # Needs nothing but bash, Python (with venv and ensurepip) and pip's access to packages.
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }

@@ -67,10 +67,7 @@ def _copy(
     is_new = isinstance(target, jax.ShapeDtypeStruct)
     if len(src) == 0:
         return jnp.zeros(target.shape, target.dtype) if is_new else target
-    if source is None:
-        arrays = [target]
-    else:
-        arrays = [source] if is_new else [source, target]
+    arrays = [x for x in (source, None if is_new else target) if x is not None]
     in_flight = min(COPIES_IN_FLIGHT, len(src))
     return pl.pallas_call(
         partial(

@@ -8,7 +8,6 @@ from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.checks import choose, require_int32
 from pallas_kernels.kv_blocks import KVBlocks
-from pallas_kernels.paged_attention.tiling import Tiling
 
 IMPLEMENTATIONS = {
     name: f"pallas_kernels.paged_attention.{name}"
@@ -18,6 +17,13 @@ IMPLEMENTATIONS = {
 CHUNKED = ("reference", "xla", "cpu")
 EXPANDING = ("reference", "xla")
 
+# Class of the tiles that a caller may choose; without one, there is nothing to choose.
+TILINGS = {
+    "xla": "Tiling",
+    "tpu": "Tiling",
+    "gpu": "GpuTiling",
+    "gpu_triton": "TritonTiling",
+}
 QUERY_DTYPES = ("float32", "bfloat16")
 
 Window = Int32[Array, ""] | int | None
@@ -39,7 +45,7 @@ def paged_attention(
     sinks: Float[Array, "H"] | None = None,
     return_lse: bool = False,
     implementation: str,
-    tiling: Tiling | None = None,
+    tiling: Any = None,
     device_kind: str | None = None,
 ) -> Float[Array, "S H Dv"] | tuple[Float[Array, "S H Dv"], Float[Array, "S H"]]:
     """Attention of one query per sequence, its last token, over the sequence's blocks.
@@ -62,7 +68,7 @@ def paged_attention(
       sinks: one logit per query head that joins the softmax without a value.
       return_lse: also return the log of the softmax's denominator (sinks included).
       implementation: one of `IMPLEMENTATIONS`.
-      tiling: chosen from the shapes and `device_kind` if None; `reference` has none.
+      tiling: of the class in `TILINGS`; chosen from the shapes and `device_kind` if None.
       device_kind: the chip, as jax names it; None for tiles that fit every chip.
 
     Returns:
@@ -114,7 +120,7 @@ def ragged_paged_attention(
     return_lse: bool = False,
     expand: Expand | None = None,
     implementation: str,
-    tiling: Tiling | None = None,
+    tiling: Any = None,
     device_kind: str | None = None,
 ) -> Float[Array, "T H Dv"] | tuple[Float[Array, "T H Dv"], Float[Array, "T H"]]:
     """Causal attention of ragged runs of queries over the blocks of their sequences.
@@ -162,7 +168,7 @@ def ragged_paged_attention(
 
 def _chosen_options(
     implementation: str,
-    tiling: Tiling | None,
+    tiling: Any,
     device_kind: str | None,
     chunk_size: int | None,
     expand: Expand | None,
@@ -185,13 +191,14 @@ def _chosen_options(
                 "the up-projections into q and the result."
             )
         options["expand"] = expand
-    if implementation != "reference":
-        return options | {"tiling": tiling, "device_kind": device_kind}
-    if tiling is not None:
+    if tiling is not None and type(tiling).__name__ != TILINGS.get(implementation):
+        taken = TILINGS.get(implementation, "no tiling")
         raise ValueError(
-            f"implementation='reference' has no tiles, got {tiling=}; omit it."
+            f"{implementation=} takes {taken}, got {tiling=}; omit it to have one chosen."
         )
-    return options
+    if implementation == "reference":
+        return options
+    return options | {"tiling": tiling, "device_kind": device_kind}
 
 
 def check_head_dim(q, cache) -> None:

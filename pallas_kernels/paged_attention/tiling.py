@@ -24,24 +24,31 @@ class Tiling:
 DECODE_CHUNK_TOKENS = 256
 RAGGED_CHUNK_TOKENS = 128
 RAGGED_QUERIES_PER_TILE = 32
+# Expanding a latent into K and V costs as much as about 170 queries that read it absorbed
+# (DeepSeek's 512 + 64 and 128 + 128), once per tile.
+EXPANDED_QUERIES_PER_TILE = 512
 
 
 def decode_tiling(block_size: int, blocks_per_sequence: int) -> Tiling:
     """Chunks of about the same number of positions whatever the block size."""
     return Tiling(
-        blocks_per_chunk=_blocks(DECODE_CHUNK_TOKENS, block_size, blocks_per_sequence),
+        blocks_per_chunk=blocks_of(DECODE_CHUNK_TOKENS, block_size, blocks_per_sequence),
         queries_per_tile=1,
     )
 
 
-def ragged_tiling(block_size: int, blocks_per_sequence: int) -> Tiling:
+def ragged_tiling(
+    block_size: int,
+    blocks_per_sequence: int,
+    queries_per_tile: int = RAGGED_QUERIES_PER_TILE,
+) -> Tiling:
     """As `decode_tiling`, for runs of queries."""
     return Tiling(
-        blocks_per_chunk=_blocks(RAGGED_CHUNK_TOKENS, block_size, blocks_per_sequence),
-        queries_per_tile=RAGGED_QUERIES_PER_TILE,
+        blocks_per_chunk=blocks_of(RAGGED_CHUNK_TOKENS, block_size, blocks_per_sequence),
+        queries_per_tile=queries_per_tile,
     )
 
 
-def _blocks(tokens: int, block_size: int, blocks_per_sequence: int) -> int:
+def blocks_of(tokens: int, block_size: int, blocks_per_sequence: int) -> int:
     """Never more than the table is wide."""
     return min(max(1, tokens // block_size), blocks_per_sequence)

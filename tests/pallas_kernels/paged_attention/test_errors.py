@@ -121,10 +121,25 @@ def test_decode_takes_one_query_per_sequence():
         paged_attention(*arguments, scale=1.0, implementation="xla")
 
 
-def test_the_reference_has_no_tiling():
-    arguments = make_inputs(CASE, platform="cpu").arguments()
+@pytest.mark.parametrize(
+    ("implementation", "platform", "taken"),
+    [
+        ("reference", "cpu", "no tiling"),
+        ("cpu", "cpu", "no tiling"),
+        ("gpu", "gpu", "GpuTiling"),
+        ("gpu_triton", "gpu", "TritonTiling"),
+    ],
+)
+def test_each_implementation_has_tiles_of_its_own(implementation, platform, taken):
+    if implementation == "cpu":
+        pytest.importorskip("numba", reason="needs the extra cpu")
+    arguments = make_inputs(CASE, platform=platform).arguments()
     tiling = Tiling(blocks_per_chunk=1, queries_per_tile=1)
-    with pytest.raises(ValueError, match="'reference' has no tiles"):
-        paged_attention(*arguments, scale=1.0, implementation="reference", tiling=tiling)
+    message = f"'{implementation}' takes {taken}, got tiling=Tiling"
+    with pytest.raises(ValueError, match=message):
+        paged_attention(*arguments, scale=1.0, implementation=implementation, tiling=tiling)
+
+
+def test_a_tiling_has_tiles():
     with pytest.raises(ValueError, match="blocks_per_chunk=0"):
         Tiling(blocks_per_chunk=0, queries_per_tile=1)

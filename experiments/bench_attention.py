@@ -1,0 +1,154 @@
+"""Times paged attention against its alternatives, in turns, on the device that jax has.
+
+    python -m experiments.bench_attention --out=results/bench_attention.jsonl
+    python -m experiments.bench_attention --mode=prefill --contexts=512,2048 --batches=1
+    python -m experiments.bench_attention --torch_python=/path/to/python   # beside SDPA
+
+Decoding: milliseconds, GB/s of K and V, and the ratio to the rate at which all threads
+read the same pool, cold. Prefill: GFLOP/s of the pairs that are seen, and the ratio to
+jax's own products on the same shapes. Every implementation is first compared with the
+reference; a wrong one ends the run with 1. `--out` gets a JSON object per problem, and a
+second run with the same file measures only what it lacks.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import app, flags, logging
+from tqdm import tqdm
+
+from experiments import entry
+from pallas_kernels import benchmarking
+from pallas_kernels.benchmarking import Problem, TorchPeer
+from paxkv.analysis.attention import attention_line
+from paxkv.results import (
+    ResultsNotWritten,
+    RunInfo,
+    append_row,
+    prepare_folder,
+    run_facts,
+)
+
+DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn")
+CHOICES = {
+    "cpu": ("cpu", "xla"),
+    "gpu": ("gpu", "gpu_triton", "xla"),
+    "tpu": ("tpu", "xla"),
+}
+
+MODE = flags.DEFINE_enum("mode", "decode", ["decode", "prefill"], "Of the queries.")
+CONTEXTS = flags.DEFINE_list("contexts", ["128", "1024", "8192"], "Tokens a sequence.")
+BATCHES = flags.DEFINE_list("batches", ["1", "8", "64"], "Sequences.")
+BLOCK_SIZES = flags.DEFINE_list("block_sizes", ["1", "16", "256"], "Tokens a block.")
+POOLS = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], f"Of {', '.join(DTYPES)}.")
+HEADS = flags.DEFINE_list("heads", ["9", "3", "64"], "Query heads, kv heads, head size.")
+IMPLEMENTATIONS = flags.DEFINE_list(
+    "implementations", [], "Default: those of the platform."
+)
+ROUNDS = flags.DEFINE_integer("rounds", 15, "Timed calls of each.", lower_bound=1)
+MAX_GB = flags.DEFINE_float("max_gb", 4.0, "Problems with more K and V are left out.")
+TORCH = flags.DEFINE_string("torch_python", None, "An interpreter that has torch.")
+OUT = flags.DEFINE_string("out", None, "A file of rows, that a second run completes.")
+
+
+def numbers(flag: flags.FlagHolder) -> list[int]:
+    try:
+        values = [int(x) for x in flag.value]
+    except ValueError as error:
+        raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
+    if not values or min(values) < 1:
+        raise app.UsageError(f"--{flag.name}={values} must be at least 1.")
+    return values
+
+
+def make_problems() -> list[Problem]:
+    """The product of the flags, without what is too large."""
+    heads = numbers(HEADS)
+    if len(heads) != 3 or heads[0] % heads[1]:
+        raise app.UsageError(f"--heads={heads} must be H, K, D with H a multiple of K.")
+    if unknown := set(POOLS.value) - set(DTYPES):
+        raise app.UsageError(f"--dtypes={sorted(unknown)} unknown; choose from {DTYPES}.")
+    problems = [
+        Problem(
+            batch=batch,
+            context=context,
+            block_size=block_size,
+            dtype=dtype,
+            num_heads=heads[0],
+            kv_heads=heads[1],
+            head_dim=heads[2],
+            is_prefill=MODE.value == "prefill",
+        )
+        for dtype in POOLS.value
+        for context in numbers(CONTEXTS)
+        for batch in numbers(BATCHES)
+        for block_size in numbers(BLOCK_SIZES)
+    ]
+    return [problem for problem in problems if problem.kv_bytes <= MAX_GB.value * 1e9]
+
+
+def read_done(path: Path | None) -> dict[str, Any]:
+    """Rows of an earlier run, by their problem."""
+    if path is None or not path.exists():
+        return {}
+    try:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return {json.dumps(row["problem"]): row for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise app.UsageError(
+            f"--out={path} was not written by this; name another."
+        ) from error
+
+
+def main() -> int:
+    logging.set_verbosity(logging.WARNING)
+    problems = make_problems()
+    out = Path(OUT.value) if OUT.value else None
+    done = read_done(out)
+    platform = jax.default_backend()
+    names = IMPLEMENTATIONS.value or CHOICES[platform]
+    try:
+        peer = TorchPeer(TORCH.value) if TORCH.value else None
+    except (OSError, ChildProcessError) as error:
+        raise app.UsageError(f"--torch_python={TORCH.value}: {error}") from error
+    info = RunInfo(
+        experiment="bench_attention",
+        kind="measured",
+        command=" ".join(sys.argv),
+        seed=0,
+        device=jax.devices()[0].device_kind,
+        implementation=",".join(names),
+        matmul_precision="default",
+        xla_flags="",
+    )
+    facts = run_facts(info) | {"machine": benchmarking.machine()}
+    facts["torch"] = peer.version if peer else None
+    try:
+        if out is not None:
+            prepare_folder(out.parent)
+        for problem in tqdm(problems, unit="problem"):
+            key = json.dumps(asdict(problem))
+            if key not in done:
+                done[key] = facts | benchmarking.measure(problem, names, peer, ROUNDS.value)
+                if out is not None:
+                    append_row(out, done[key])
+            tqdm.write(attention_line(done[key]))
+    except ResultsNotWritten as error:
+        raise app.UsageError(str(error)) from error
+    except ArithmeticError as error:
+        print(f"wrong result: {error}", file=sys.stderr)
+        return 1
+    except ChildProcessError as error:
+        raise app.UsageError(f"--torch_python: {error}") from error
+    finally:
+        if peer is not None:
+            peer.close()
+    return 0
+
+
+if __name__ == "__main__":
+    entry.run(main)
