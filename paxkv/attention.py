@@ -21,11 +21,16 @@ class AttentionOptions:
     soft_cap: float | None
     windowed: tuple[bool, ...]  # per cache group: some layer has a window
     implementation: str
+    device_kind: str | None  # the chip, as jax names it; None: tiles fit every chip
     expand_latents: bool  # to K and V of every head, where a step has prefill
 
 
 def attention_options(
-    model: ModelConfig, implementation: str, latent_prefill: str = "absorbed"
+    model: ModelConfig,
+    implementation: str,
+    *,
+    device_kind: str | None = None,
+    latent_prefill: str = "absorbed",
 ) -> AttentionOptions:
     """Those of a model; `implementation` is one that the kernels offer, not `auto`."""
     return AttentionOptions(
@@ -33,6 +38,7 @@ def attention_options(
         soft_cap=model.attention_soft_cap,
         windowed=windowed_groups(model),
         implementation=implementation,
+        device_kind=device_kind,
         expand_latents=latent_prefill == "expanded",
     )
 
@@ -59,6 +65,7 @@ def paged_attend(inputs: StepInputs, options: AttentionOptions) -> Attend:
             window=window if options.windowed[group] else None,
             soft_cap=options.soft_cap,
             implementation=options.implementation,
+            device_kind=options.device_kind,
         )
         expand = None
         if isinstance(kv, Latent):

@@ -41,7 +41,12 @@ class DeviceExecutor:
         self.buckets = buckets
         self.device_name = device_name
         self.options = StepOptions(
-            attention=attention_options(decoder.config, implementation, latent_prefill),
+            attention=attention_options(
+                decoder.config,
+                implementation,
+                device_kind=device_name,
+                latent_prefill=latent_prefill,
+            ),
             features=SamplingFeatures(),
             prompt_logprobs=None,
             matmul_precision=matmul_precision,

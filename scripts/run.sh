@@ -12,7 +12,7 @@ source scripts/environment.sh
 accelerator=$(accelerator_extra)
 python=$(usable_python .venv)
 say "Python $(python_version "$python") ($python), jax for ${accelerator:-cpu}"
-make_environment .venv "$python" "plots${accelerator:+,$accelerator}"
+make_environment .venv "$python" "cpu,plots${accelerator:+,$accelerator}"
 
 needs_config=true
 for argument in "$@"; do

@@ -52,7 +52,7 @@ accelerator=$(accelerator_extra)
 python=$(usable_python .venv)
 version=$(python_version "$python")
 say "Python $version ($python), jax for ${accelerator:-cpu}"
-make_environment .venv "$python" "dev,gguf,plots${accelerator:+,$accelerator}"
+make_environment .venv "$python" "cpu,dev,gguf,plots${accelerator:+,$accelerator}"
 
 step "ruff format" .venv/bin/ruff format --check .
 step "ruff check" .venv/bin/ruff check .
@@ -65,7 +65,7 @@ if [[ $version == 3.11 ]]; then
   note="Python 3.11 is the newest here, so its tests are those above."
 elif python311=$(find_python 3.11); then
   step "environment of Python 3.11" make_environment .venv-py311 "$python311" \
-    "gguf,test${accelerator:+,$accelerator}"
+    "cpu,gguf,test${accelerator:+,$accelerator}"
   step "kernel and end-to-end tests, Python 3.11" \
     run_pytest .venv-py311 --random-cases=40 "${tests_on_python311[@]}"
   note=""

@@ -82,8 +82,11 @@ def test_python_files_stay_readable() -> None:
 
 
 def test_only_the_public_api_of_jax_is_imported() -> None:
+    """But for what jax 0.10.2 has nowhere else, in the file of version differences."""
     private = []
     for path in python_files(*PACKAGES, "tests"):
+        if path.name == "gpu_compat.py":
+            continue
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
@@ -190,7 +193,13 @@ def test_locks_pin_versions_and_nothing_else() -> None:
 def test_locks_cover_every_dependency() -> None:
     project = project_table()
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["test"], *extras["plots"], *extras["gguf"]]
+    wanted = [
+        *project["dependencies"],
+        *extras["test"],
+        *extras["plots"],
+        *extras["gguf"],
+        *extras["cpu"],
+    ]
     for lock in (ROOT / "requirements").glob("lock*.txt"):
         pinned = {line.split("==")[0] for line in lock.read_text().splitlines()}
         for requirement in wanted:

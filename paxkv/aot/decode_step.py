@@ -98,7 +98,12 @@ def _inputs() -> tuple[Any, Any, Any]:
 
 
 def decode_step(
-    config: ModelConfig, implementation: str, platform: str, *, pool_multiple: int = 1
+    config: ModelConfig,
+    implementation: str,
+    platform: str,
+    *,
+    device_kind: str | None,
+    pool_multiple: int = 1,
 ) -> Program:
     """The engine's own jitted step, of one token for each of 32 sequences."""
     layout = kv_layout(config.num_kv_heads, config.head_dim, DTYPE, platform)
@@ -106,7 +111,7 @@ def decode_step(
     inputs, sampling, features = _inputs()
     pool = _pool(config, layout, pool_multiple)
     options = StepOptions(
-        attention=attention_options(config, implementation),
+        attention=attention_options(config, implementation, device_kind=device_kind),
         features=features,
         prompt_logprobs=None,
         matmul_precision="default",

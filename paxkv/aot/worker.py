@@ -77,6 +77,7 @@ def _program(job: Job, target: Target, devices: list[Any], multiple: int) -> Pro
             STEP_CASES[job.case],
             job.implementation,
             target.platform,
+            device_kind=devices[0].device_kind,
             pool_multiple=multiple,
         )
     if job.op == "sharded_decode_step":

@@ -44,6 +44,6 @@ def test_only_a_kernel_may_refuse(monkeypatch, error):
 
 @pytest.mark.parametrize("name", STEP_CASES)
 def test_the_step_is_traced_without_weights(name):
-    program = decode_step(STEP_CASES[name], "xla", "gpu")
+    program = decode_step(STEP_CASES[name], "xla", "gpu", device_kind=None)
     assert program.pool.num_layers == STEP_CASES[name].num_layers
     program.run.trace(*program.arguments, **program.keywords)
