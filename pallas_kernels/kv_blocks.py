@@ -98,12 +98,18 @@ def make_cache(
     """A pool of zeros. `num_blocks` includes the null block.
 
     Raises:
-      ValueError: a size below its minimum.
+      ValueError: a size below its minimum, or a latent pool whose block size makes XLA
+        copy it on TPU.
     """
     if num_layers < 1 or num_blocks < 2 or block_size < 1:
         raise ValueError(
             f"{num_layers=} and {block_size=} must be at least 1, {num_blocks=} at least "
             "2 (block 0 is the null block)."
+        )
+    if not layout.keeps_in_place(block_size):
+        raise ValueError(
+            f"{block_size=} of a latent pool of {layout.dtype.name} would be copied on TPU "
+            "every step; use 4 or a multiple of 8 (2 as well, with 16 bits or more)."
         )
     lead = (num_layers, num_blocks)
     kv = jnp.zeros((*lead, *layout.block_shape(block_size)), layout.storage_dtype)

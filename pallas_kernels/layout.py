@@ -58,6 +58,13 @@ class KVLayout:
         """Whether a pool has scales."""
         return is_quantized(self.dtype)
 
+    def keeps_in_place(self, block_size: int) -> bool:
+        """Whether XLA updates such a pool in place: latents on TPU have no row axis, so
+        that tokens take the place of rows."""
+        if self.platform != "tpu" or self.packing != "latent":
+            return True
+        return _tpu_rows(block_size, self.dtype.itemsize) == block_size
+
     def block_shape(self, block_size: int) -> tuple[int, ...]:
         """Of a block in the array of numbers."""
         row_axis = () if self.packing == "latent" else (self.rows,)

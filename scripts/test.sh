@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs every check and test: all of them on the newest Python found, and the kernel and
-# end-to-end tests once more on Python 3.11 with the oldest jax that is supported.
+# end-to-end tests once more on Python 3.11 with the oldest jax that is supported. Compiles
+# the kernels for TPUs and GPUs, which need not be there.
 #
 #   bash scripts/test.sh
 #
-# Needs only Python and pip: makes .venv and .venv-py311 on the first call. One failing step
-# does not stop the others; the exit code is 0 only if every step passed.
+# Needs only Python and pip: makes .venv, .venv-py311 and .venv-compile on the first call.
+# One failing step does not stop the others; the exit code is 0 only if every step passed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
@@ -60,6 +61,7 @@ step "pyrefly" .venv/bin/pyrefly check
 step "import rules" .venv/bin/lint-imports
 step "vulture" .venv/bin/vulture
 step "tests, Python $version" run_pytest .venv
+step "kernels compile for TPUs and GPUs" bash scripts/compile.sh --subset
 
 if [[ $version == 3.11 ]]; then
   note="Python 3.11 is the newest here, so its tests are those above."

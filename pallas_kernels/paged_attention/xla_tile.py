@@ -38,6 +38,7 @@ def _accumulate(
     logits: Float[Array, "K rows C"],
     v: Float[Array, "K C Dv"],
     v_scales: Float[Array, "K C"] | None,
+    precision: lax.Precision | None,
 ) -> Softmax:
     """Adds a chunk of keys; logits of keys that a row does not see are -inf."""
     largest = jnp.maximum(state.largest, logits.max(axis=-1))
@@ -49,7 +50,8 @@ def _accumulate(
     return Softmax(
         largest=largest,
         total=state.total * decay + weights.sum(axis=-1),
-        values=state.values * decay[..., None] + jnp.einsum("krc,kcd->krd", shares, v),
+        values=state.values * decay[..., None]
+        + jnp.einsum("krc,kcd->krd", shares, v, precision=precision),
     )
 
 
@@ -150,6 +152,8 @@ def attend_tile(
     start = first_seen[0]
     end = tile.first_position + tile.num_queries
     q_rows = to_rows(q.astype(jnp.float32) * scale)
+    # on TPU products would take bfloat16, and XLA round a whole float32 pool to it
+    precision = lax.Precision.HIGHEST if cache.kv.dtype == jnp.float32 else None
 
     def add_chunk(chunk, state: Softmax) -> Softmax:
         entries = chunk * blocks_per_chunk + jnp.arange(blocks_per_chunk, dtype=jnp.int32)
@@ -162,7 +166,7 @@ def attend_tile(
         key = chunk * chunk_tokens + jnp.arange(chunk_tokens, dtype=jnp.int32)
         is_key = (key >= start) & (key < end)
         v = jnp.where(is_key[:, None], read.v, 0)  # 0 · NaN is NaN
-        logits = jnp.einsum("krd,kcd->krc", q_rows, read.k)
+        logits = jnp.einsum("krd,kcd->krc", q_rows, read.k, precision=precision)
         v_scales = None
         if read.scales is not None:
             k_scales, v_scales = read.scales
@@ -171,7 +175,8 @@ def attend_tile(
         if soft_cap is not None:
             logits = soft_cap * jnp.tanh(logits / soft_cap)
         seen = (key >= first_seen[:, None]) & (key < end_seen[:, None])
-        return _accumulate(state, jnp.where(seen, logits, -jnp.inf), v, v_scales)
+        logits = jnp.where(seen, logits, -jnp.inf)
+        return _accumulate(state, logits, v, v_scales, precision)
 
     shape = q_rows.shape[:2]
     state = lax.fori_loop(

@@ -8,7 +8,6 @@ from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.gpu_moves import move_rows
 from pallas_kernels.kv_blocks import KVBlocks, block_and_offset
-from pallas_kernels.write_kv.xla import write_scales
 
 
 def write_kv_gpu(
@@ -35,5 +34,5 @@ def write_kv_gpu(
     scales = cache.scales
     if scales is not None and new_scales is not None:
         block, offset = block_and_offset(slots, cache.block_size)
-        scales = write_scales(scales, new_scales, layer, block, offset)
+        scales = scales.at[layer, block, offset].set(new_scales)
     return KVBlocks(kv=written.reshape(kv.shape), scales=scales, layout=cache.layout)

@@ -1,9 +1,10 @@
 """The specification of `write_kv`: one token after the other."""
 
 from jax import lax
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Float32, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
+from pallas_kernels.layout import KVLayout
 
 
 def write_kv_reference(
@@ -18,13 +19,25 @@ def write_kv_reference(
 
     def write_token(i, cache: KVBlocks) -> KVBlocks:
         block = lax.div(slots[i], size)
-        offset = slots[i] - block * size
-        kv = cache.kv.at[layer, block, offset].set(stored[i])
+        kv = cache.kv.at[layer, block, slots[i] - block * size].set(stored[i])
         scales = cache.scales
         if scales is not None and new_scales is not None:
-            of_block = layout.unpack_scales(scales[layer, block], size)
-            of_block = of_block.at[offset].set(new_scales[i])
-            scales = scales.at[layer, block].set(layout.pack_scales(of_block))
+            scales = write_scales(scales, new_scales[i], layer, slots[i], layout, size)
         return KVBlocks(kv=kv, scales=scales, layout=layout)
 
     return lax.fori_loop(0, slots.shape[0], write_token, cache)
+
+
+def write_scales(
+    scales: Float32[Array, "L N scale_rows lanes"],
+    new_scales: Float32[Array, "R"],
+    layer: Int32[Array, ""] | int,
+    slot: Int32[Array, ""],
+    layout: KVLayout,
+    block_size: int,
+) -> Float32[Array, "L N scale_rows lanes"]:
+    """Puts the scales of one token among those of its block."""
+    block = lax.div(slot, block_size)
+    of_block = layout.unpack_scales(scales[layer, block], block_size)
+    of_block = of_block.at[slot - block * block_size].set(new_scales)
+    return scales.at[layer, block].set(layout.pack_scales(of_block))

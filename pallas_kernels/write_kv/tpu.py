@@ -36,11 +36,7 @@ def write_kv_tpu(
 
     Args:
       interpret: `pltpu.InterpretParams` to run without a TPU, in tests.
-
-    Raises:
-      ValueError: a latent pool of a block size that XLA would lay out anew each step.
     """
-    check_block_size(cache)
     if len(slots) == 0:
         return cache
     layer = jnp.asarray(layer, jnp.int32)
@@ -60,19 +56,6 @@ def write_kv_tpu(
             scales, new_scales, tile_tokens=cache.block_size, interpret=interpret, **where
         )
     return KVBlocks(kv=kv, scales=scales, layout=cache.layout)
-
-
-def check_block_size(cache: KVBlocks) -> None:
-    """Raises a ValueError for a latent pool whose blocks are not whole tiles."""
-    block_size, dtype = cache.block_size, cache.layout.dtype
-    small = (4,) if dtype.itemsize == 1 else (2, 4)
-    is_tiled = block_size in small or block_size % TPU_ROW_TILE == 0
-    if cache.layout.packing == "latent" and not is_tiled:
-        raise ValueError(
-            f"{block_size=} of a latent {dtype.name} pool must be one of {small} or a "
-            f"multiple of {TPU_ROW_TILE} on TPU, else XLA copies the pool on every step; "
-            "choose block_size=16."
-        )
 
 
 def _write_rows(

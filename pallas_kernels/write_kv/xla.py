@@ -1,10 +1,10 @@
 """`write_kv` as one scatter, which XLA does in place on a donated pool."""
 
-import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Float32, Int32
+from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks, block_and_offset
+from pallas_kernels.write_kv.reference import write_scales
 
 
 def write_kv_xla(
@@ -14,25 +14,23 @@ def write_kv_xla(
     slots: Int32[Array, "T"],
 ) -> KVBlocks:
     """See `pallas_kernels.write_kv.write_kv`."""
-    block, offset = block_and_offset(slots, cache.block_size)
-    stored, new_scales = cache.layout.encode(new_kv)
+    layout, size = cache.layout, cache.block_size
+    block, offset = block_and_offset(slots, size)
+    stored, new_scales = layout.encode(new_kv)
     kv = cache.kv.at[layer, block, offset].set(stored)
     scales = cache.scales
     if scales is not None and new_scales is not None:
-        scales = write_scales(scales, new_scales, layer, block, offset)
-    return KVBlocks(kv=kv, scales=scales, layout=cache.layout)
-
-
-def write_scales(
-    scales: Float32[Array, "L N scale_rows lanes"],
-    new_scales: Float32[Array, "T R"],
-    layer: Int32[Array, ""] | int,
-    block: Int32[Array, "T"],
-    offset: Int32[Array, "T"],
-) -> Float32[Array, "L N scale_rows lanes"]:
-    """Puts the scale of row r of a token where `KVLayout.scale_shape` says."""
-    num_rows = new_scales.shape[1]
-    entry = offset[:, None] * num_rows + jnp.arange(num_rows, dtype=jnp.int32)
-    lanes = jnp.int32(scales.shape[-1])
-    target = scales.at[layer, block[:, None], lax.div(entry, lanes), lax.rem(entry, lanes)]
-    return target.set(new_scales)
+        if layout.platform == "tpu":
+            # block by block: a scatter of few numbers into rows of lanes makes XLA lay out
+            # all scales anew
+            scales = lax.fori_loop(
+                0,
+                slots.shape[0],
+                lambda i, scales: write_scales(
+                    scales, new_scales[i], layer, slots[i], layout, size
+                ),
+                scales,
+            )
+        else:
+            scales = scales.at[layer, block, offset].set(new_scales)
+    return KVBlocks(kv=kv, scales=scales, layout=layout)

@@ -65,11 +65,30 @@ def test_pack_and_unpack_are_inverse(platform, dtype, kv_heads, head_dim):
 @pytest.mark.parametrize("value_dim", [None, 16])
 def test_bytes_are_those_of_the_arrays(platform, dtype, value_dim):
     layout = kv_layout(1 if value_dim else 3, 24, dtype, platform, value_dim)
-    cache = make_cache(layout, num_layers=2, num_blocks=4, block_size=5)
+    size = 8 if value_dim else 5
+    cache = make_cache(layout, num_layers=2, num_blocks=4, block_size=size)
     arrays = jax.tree.leaves(cache)
-    assert sum(x.nbytes for x in arrays) == layout.bytes_per_block(5) * 2 * 4
+    assert sum(x.nbytes for x in arrays) == layout.bytes_per_block(size) * 2 * 4
     assert len(arrays) == (2 if layout.is_quantized else 1)
-    assert (cache.num_layers, cache.num_blocks, cache.block_size) == (2, 4, 5)
+    assert (cache.num_layers, cache.num_blocks, cache.block_size) == (2, 4, size)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [("bfloat16", (2, 4, 8, 16, 256)), ("int8", (4, 8, 16)), ("float32", (2, 4, 8))],
+)
+def test_latent_pools_on_tpu_have_block_sizes_that_stay_in_place(dtype, sizes):
+    layout = kv_layout(1, 576, dtype, "tpu", value_dim=512)
+    for size in (1, 2, 3, 4, 5, 7, 8, 12, 16, 256):
+        if layout.keeps_in_place(size):
+            make_cache(layout, num_layers=1, num_blocks=2, block_size=size)
+        else:
+            with pytest.raises(ValueError, match=f"block_size={size} of a latent pool"):
+                make_cache(layout, num_layers=1, num_blocks=2, block_size=size)
+    assert all(map(layout.keeps_in_place, sizes))
+    assert not any(map(layout.keeps_in_place, (1, 3, 5, 7, 12)))
+    on_gpu = kv_layout(1, 576, dtype, "gpu", value_dim=512)
+    assert on_gpu.keeps_in_place(3)
 
 
 def test_padding_factor_counts_scales():

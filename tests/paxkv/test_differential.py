@@ -7,6 +7,7 @@ Each axis alone against the base case, then seeded random combinations (200, or
 import functools
 import itertools
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ BLOCK_SIZES = (1, 2, 3, 8, 16, 64, 256)
 ALLOCATORS = ("paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle")
 CHUNKS = (1, 2, 3, 7, 16, 33, 64, 128)  # the longest prompt has 90 tokens
 PREEMPT_EVERY = (0, 1, 2, 3, 7)
+# `cpu` needs the extra of that name, which scripts/test.sh installs
+IMPLEMENTATIONS = ("xla", "cpu") if find_spec("numba") else ("xla",)
 ENGINE_SEED = 0
 
 
@@ -84,7 +87,8 @@ def alone() -> list[Case]:
     cases += [replace(BASE, order_seed=s) for s in (1, 2, 3)]
     cases += [replace(BASE, poison=True)]
     cases += [replace(BASE, victim=v, pool_tokens=112) for v in VICTIM_POLICIES]
-    cases += [replace(BASE, pool_tokens=112), replace(BASE, implementation="reference")]
+    cases += [replace(BASE, pool_tokens=112)]
+    cases += [replace(BASE, implementation=i) for i in ("reference", *IMPLEMENTATIONS)]
     return cases
 
 
@@ -105,6 +109,7 @@ def combined(count: int) -> list[Case]:
             shuffle_seed=one_of((None, 1, 2)),
             order_seed=one_of((None, 1, 2, 3)),
             poison=bool(rng.integers(2)),
+            implementation=one_of(IMPLEMENTATIONS),
             aborts={int(rng.integers(20)): int(rng.integers(len(SHORT_LENGTHS)))},
         )
         for _ in range(count)

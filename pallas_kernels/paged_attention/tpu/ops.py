@@ -17,7 +17,7 @@ from jax import lax
 from jaxtyping import Array, Float, Float32, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
-from pallas_kernels.layout import TPU_ROW_TILE, KVLayout
+from pallas_kernels.layout import KVLayout
 from pallas_kernels.paged_attention.tiling import Tiling
 from pallas_kernels.paged_attention.tpu.kernel import call_kernel
 from pallas_kernels.paged_attention.tpu.plan import Plan
@@ -118,7 +118,6 @@ def _attend(
 ) -> tuple[Float[Array, "T H Dv"], Float32[Array, "T H"]]:
     """Cuts the batch where its tables exceed `table_bytes`, and runs the kernel."""
     layout = cache.layout
-    check_layout(layout, cache.block_size)
     num_seqs, blocks_per_sequence = block_tables.shape
     rows = min(table_bytes // (4 * blocks_per_sequence), num_seqs)
     if rows < 1:
@@ -211,19 +210,3 @@ def _finish(
         out *= jnp.exp(lse - joined)[..., None]
         lse = jnp.where(is_empty, lse, joined)
     return jnp.where(is_empty[..., None], 0, out), lse
-
-
-def check_layout(layout: KVLayout, block_size: int) -> None:
-    """Raises a ValueError for a pool that the kernel cannot take as it lies in HBM."""
-    if layout.platform != "tpu":
-        raise ValueError(
-            f"the TPU kernel reads pools laid out for 'tpu', this one is for "
-            f"{layout.platform!r}; pass 'tpu' to kv_layout."
-        )
-    # without a row axis the tokens of a block are its rows
-    small = (4,) if layout.storage_dtype.itemsize == 1 else (2, 4)
-    if layout.packing == "latent" and block_size % TPU_ROW_TILE and block_size not in small:
-        raise ValueError(
-            f"{block_size=} of a latent {layout.dtype.name} pool must be one of {small} or "
-            f"a multiple of {TPU_ROW_TILE}: others XLA copies whole at every step."
-        )

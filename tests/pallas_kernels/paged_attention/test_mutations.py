@@ -61,17 +61,24 @@ FAULTS = (
 )
 
 
+@pytest.fixture(scope="module", params=["xla", "cpu"])
+def implementation(request):
+    if request.param == "cpu":
+        pytest.importorskip("numba", reason="needs the extra cpu")
+    return request.param
+
+
 @pytest.fixture(scope="module", params=[DECODE, RAGGED], ids=lambda case: case.name)
-def right(request):
+def right(request, implementation):
     case = request.param
     inputs = make_inputs(case, platform="cpu")
-    return case, inputs, attend(case, inputs, "xla")[0]
+    return case, inputs, attend(case, inputs, implementation)[0]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_fault_exceeds_the_tolerance(right, fault):
+def test_fault_exceeds_the_tolerance(right, implementation, fault):
     case, inputs, out = right
-    faulty, _ = attend(case, fault(inputs), "xla")
+    faulty, _ = attend(case, fault(inputs), implementation)
     queries = case.query_lens[SEQ] if case.query_lens else 1
     difference = np.abs(faulty - out)[:queries].max(axis=(1, 2))
     assert difference.min() > 50 * TOLERANCE

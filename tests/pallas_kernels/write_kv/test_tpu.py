@@ -94,11 +94,3 @@ def test_unsorted_tokens_would_be_noticed(capfd, monkeypatch):
     except (AssertionError, jax.errors.JaxRuntimeError):
         return
     pytest.fail("the tile of slots 17 and 18 lost one of them, unnoticed")
-
-
-@pytest.mark.parametrize(("dtype", "refused"), [("bfloat16", 12), ("int8", 2)])
-def test_latent_block_sizes_that_xla_would_copy(dtype, refused):
-    cache = poisoned_pool(dtype, refused, **MLA)
-    slots = jnp.zeros(1, jnp.int32)
-    with pytest.raises(ValueError, match=rf"block_size={refused} of a latent {dtype}"):
-        write_kv_tpu(cache, jnp.zeros((1, 1, 40)), 0, slots)

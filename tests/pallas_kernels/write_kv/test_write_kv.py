@@ -51,15 +51,16 @@ def test_tokens_land_in_their_slots(implementation, dtype, platform, kv_heads, h
 def test_quantised_and_latent_rows(implementation, dtype, platform, value_dim):
     """Written row by row, a pool equals one that was made whole, scales included."""
     layout = kv_layout(1 if value_dim else 3, 24, dtype, platform, value_dim)
-    num_slots = NUM_BLOCKS * BLOCK_SIZE
+    size = 4 if value_dim else BLOCK_SIZE  # of latents on TPU, one that stays in place
+    num_slots = NUM_BLOCKS * size
     rows = jax.random.normal(jax.random.key(2), (num_slots, layout.num_rows, 24))
-    empty = make_cache(layout, num_layers=1, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
+    empty = make_cache(layout, num_layers=1, num_blocks=NUM_BLOCKS, block_size=size)
     slots = np.random.default_rng(0).permutation(num_slots).astype(np.int32)
     write = jax.jit(write_kv, static_argnames="implementation")
     written = write(
         empty, rows[slots], jnp.int32(0), jnp.asarray(slots), implementation=implementation
     )
-    shape = (1, NUM_BLOCKS, BLOCK_SIZE, layout.num_rows, 24)
+    shape = (1, NUM_BLOCKS, size, layout.num_rows, 24)
     whole = KVBlocks.of_rows(layout, rows.reshape(shape))
     for a, b in zip(jax.tree.leaves(written), jax.tree.leaves(whole), strict=True):
         # compiled apart, a division may differ in its last bit

@@ -58,17 +58,23 @@ def test_logits_and_greedy_tokens_with_dense_attention(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "latent_prefill"),
-    [(name, "absorbed") for name in NAMES]
-    + [(name, "expanded") for name in NAMES if name.startswith("deepseek")],
+    ("name", "implementation", "latent_prefill"),
+    [
+        (name, implementation, "absorbed")
+        for name in NAMES
+        for implementation in ("xla", "cpu")
+    ]
+    + [(name, "xla", "expanded") for name in NAMES if name.startswith("deepseek")],
 )
-def test_prompt_and_decode_through_the_paged_engine(name, latent_prefill):
+def test_prompt_and_decode_through_the_paged_engine(name, implementation, latent_prefill):
     """Chunks of a prompt and then single tokens, in blocks that no chunk size divides."""
+    if implementation == "cpu":
+        pytest.importorskip("numba", reason="needs the extra cpu")
     expected = expected_of(name)
     config = EngineConfig(
         model=name,
         latent_prefill=latent_prefill,
-        implementation="xla",
+        implementation=implementation,
         check_invariants=True,
         cache=CacheConfig(block_size=5, num_blocks=20, shuffle_seed=1),
         scheduler=SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=17),
