@@ -2,8 +2,8 @@
 
 The prefix and the rest are attended apart and merged through their softmax denominators,
 which is exact (Ye et al. 2024, "Cascade Inference"; Juravsky et al. 2024, "Hydragen").
-It pays where the shared blocks are many: `experiments.bench_attention --cascade` measures
-from where on.
+It pays where the shared blocks are many: `experiments.bench_cascade` measures from where
+on.
 """
 
 from typing import Any

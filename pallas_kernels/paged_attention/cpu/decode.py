@@ -1,8 +1,9 @@
 """CPU attention of one query with few heads per kv head: bound by reading K and V.
 
 All heads of a token are read together, so that the pool streams through the caches
-once, in the order in which it lies in memory. A row of K or V is loaded, converted in
-registers where it is no float32, and used by all query heads of its kv head.
+once. A row of K or V is loaded, converted in registers where it is no float32, and used
+by all query heads of its kv head. Next to the arithmetic on each row, the same row of a
+token in the next tile is asked for: spread so, memory and arithmetic both stay busy.
 """
 
 import numpy as np
@@ -32,13 +33,12 @@ from pallas_kernels.paged_attention.cpu.work import (
 )
 
 DECODE_TILE = 32  # tokens
-TILES_AHEAD = 2  # of the one that is worked on is what memory is asked for
 MAX_GROUP = 15  # from 16 query heads a kv head on, tiles of rows are faster
 
 
 @compiled
 def decode_scratch(pool, problem):
-    """q, logits, scales of a tile, and places of its tokens."""
+    """q, logits, scales of a tile, and places of tokens of two."""
     heads = problem.num_heads
     return (
         np.empty(heads * pool.dim, np.float32),
@@ -50,38 +50,41 @@ def decode_scratch(pool, problem):
 
 
 @compiled
-def _products(pool, problem, q, places, count, logits, coming, num_coming):
+def _products(pool, problem, q, places, coming, count, logits):
     """q · K of every head; four tokens at a time, up to three past `count`.
 
-    Meanwhile the tokens of a later tile are asked for.
+    The first rows of a kv head ask for the next tile, further ones for what is there.
     """
     dim, group = pool.dim, problem.group
     for first in range(0, count, 4):
-        for i in range(first, min(first + 4, num_coming)):
-            prefetch(pool.numbers, coming[i], pool.rows * dim)
         for kv_head in range(problem.num_heads // group):
             shift, end = 2 * kv_head * dim, (kv_head + 1) * group
+            later = coming
             for row in range(kv_head * group, end, ROWS_AT_ONCE):
                 dot_rows(
-                    min(ROWS_AT_ONCE, end - row), pool.numbers, places, first, shift,
-                    q, row * dim, dim, dim // LANES, logits, row * DECODE_TILE, DECODE_TILE,
+                    min(ROWS_AT_ONCE, end - row), pool.numbers, places, later, first,
+                    shift, q, row * dim, dim, dim // LANES, logits, row * DECODE_TILE,
+                    DECODE_TILE,
                 )  # fmt: skip
+                later = places
 
 
 @compiled
-def _add_values(pool, problem, places, count, weights, state, state_row):
+def _add_values(pool, problem, places, coming, count, weights, state, state_row):
     """Adds the weighted rows of V."""
     group = problem.group
     for kv_head in range(problem.num_heads // group):
         shift = 0 if pool.is_latent else (2 * kv_head + 1) * pool.dim
         end = (kv_head + 1) * group
+        later = places if pool.is_latent else coming  # whose V is part of K
         for row in range(kv_head * group, end, ROWS_AT_ONCE):
             add_weighted(
-                min(ROWS_AT_ONCE, end - row), pool.numbers, places, count, shift,
+                min(ROWS_AT_ONCE, end - row), pool.numbers, places, later, count, shift,
                 weights, row * DECODE_TILE, DECODE_TILE,
                 state.sums, (state_row + row) * state.width, state.width,
                 pool.value_dim // LANES,
             )  # fmt: skip
+            later = places
 
 
 @compiled
@@ -120,17 +123,21 @@ def decode_part(pool, problem, job, part, scratch, state, state_row):
     for i in range(heads * pool.dim):
         q[i] = problem.q[query * heads * pool.dim + i] * problem.scale
     clear(state, state_row, heads)
+    places[:] = pool.start  # all that is asked for must be an address
+    count = min(DECODE_TILE, end - start)
+    find_tokens(pool, problem, seq, start, count, coming)
+    for i in range(count):
+        prefetch(pool.numbers, coming[i], pool.rows * pool.dim)
     for first in range(start, end, DECODE_TILE):
         count = min(DECODE_TILE, end - first)
-        find_tokens(pool, problem, seq, first, count, places)
-        ahead = first + TILES_AHEAD * DECODE_TILE
-        num_coming = max(0, min(DECODE_TILE, end - ahead))
-        if num_coming > 0:
-            find_tokens(pool, problem, seq, ahead, num_coming, coming)
-        _products(pool, problem, q, places, count, logits, coming, num_coming)
+        places, coming = coming, places
+        ahead = first + DECODE_TILE
+        if ahead < end:
+            find_tokens(pool, problem, seq, ahead, min(DECODE_TILE, end - ahead), coming)
+        _products(pool, problem, q, places, coming, count, logits)
         if pool.is_quantized:
             for row in range(pool.rows):
                 for i in range(count):
                     scales[row * DECODE_TILE + i] = row_scale(pool, places[i], row)
         _weights(pool, problem, count, logits, scales, state, state_row)
-        _add_values(pool, problem, places, count, logits, state, state_row)
+        _add_values(pool, problem, places, coming, count, logits, state, state_row)

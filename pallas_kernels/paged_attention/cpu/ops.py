@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
@@ -71,11 +72,11 @@ def ragged_paged_attention_cpu(
     out, lse = call(
         q.astype(jnp.float32),
         cache.kv,
-        jnp.zeros(1) if cache.scales is None else cache.scales,
+        np.zeros(1, np.float32) if cache.scales is None else cache.scales,
         block_tables,
         context_lens,
         query_starts,
-        jnp.zeros(num_heads) if sinks is None else sinks.astype(jnp.float32),
+        np.zeros(num_heads, np.float32) if sinks is None else sinks.astype(jnp.float32),
         jnp.stack([jnp.asarray(x, jnp.int32) for x in integers]),
         jnp.asarray([scale, soft_cap or 0.0], jnp.float32),
     )
@@ -92,7 +93,8 @@ def paged_attention_cpu(
 ) -> tuple[Float[Array, "S H Dv"], Float[Array, "S H"]]:
     """See `pallas_kernels.paged_attention.paged_attention`: ragged runs of one query."""
     num_seqs = jnp.full(1, q.shape[0], jnp.int32)
-    starts = jnp.arange(q.shape[0] + 1, dtype=jnp.int32)
+    # NumPy's, to be a constant of the program and not a loop of its own
+    starts = jnp.asarray(np.arange(q.shape[0] + 1, dtype=np.int32))
     return ragged_paged_attention_cpu(
         q, cache, layer, block_tables, context_lens, starts, num_seqs, **options
     )

@@ -55,35 +55,64 @@ __all__ = [
 ]
 
 WIDTH = 4  # vectors of a row of V whose sums are in registers at once
-PREFETCH_LOCALITY = 1  # not to the first level, which holds what is worked on
+PREFETCH_LOCALITY = 1  # not to the first level, which can wait for few lines at once
+LINE = 64  # bytes that memory hands over at once
 PANEL = 2 * LANES  # columns of `multiply_panel`, whose sums stay in registers
 PANEL_ROWS = 8
 
 
-@routine()
-def prefetch(b, pool, start, count):
-    """Asks for `count` numbers of the pool before they are needed."""
+def ask_for_line(b, pool, start, shift):
+    """Asks for a line of the cache, `shift` bytes from a number of the pool."""
     address = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [address] + 3 * [I32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+    line = b.gep(b.bitcast(b.gep(pool.base, [start]), address), [shift])
+    b.call(function, [line, I32(0), I32(PREFETCH_LOCALITY), I32(1)])
+
+
+def ask_for(b, pool, start, count):
+    """Asks for `count` numbers of the pool before they are needed."""
     size = pool.dtype.bitwidth // 8
-    first = b.bitcast(b.gep(pool.base, [start]), address)
-    lines = b.udiv(b.add(b.mul(count, I64(size)), I64(63)), I64(64))
+    lines = b.udiv(b.add(b.mul(count, I64(size)), I64(LINE - 1)), I64(LINE))
     with cgutils.for_range(b, lines) as loop:
-        line = b.gep(first, [b.mul(loop.index, I64(64))])
-        b.call(function, [line, I32(0), I32(PREFETCH_LOCALITY), I32(1)])
+        ask_for_line(b, pool, start, b.mul(loop.index, I64(LINE)))
+
+
+@routine()
+def prefetch(b, pool, start, count):
+    """See `ask_for`."""
+    ask_for(b, pool, start, count)
 
 
 @routine()
 def dot_rows(
-    b, rows, pool, starts, first, shift, q, q_at, q_row, vectors, logits, at, logit_row
+    b,
+    rows,
+    pool,
+    starts,
+    coming,
+    first,
+    shift,
+    q,
+    q_at,
+    q_row,
+    vectors,
+    logits,
+    at,
+    logit_row,
 ):
-    """Products of `rows` rows of q with four rows of the pool, from `starts[first]`."""
+    """Products of `rows` rows of q with four rows of the pool, from `starts[first]`.
+
+    Meanwhile asks for the same rows of the tokens that start at `coming`.
+    """
 
     def emit(rows):
         places = [b.add(first, I64(token)) for token in range(4)]
         bases = [b.add(item(b, starts, place), shift) for place in places]
         sums = make_sums(b, 4 * rows)
+        for place in places:
+            later = b.add(item(b, coming, place), shift)
+            ask_for(b, pool, later, scaled(b, vectors, LANES))
         with cgutils.for_range(b, vectors) as loop:
             step = scaled(b, loop.index, LANES)
             keys = [read(b, pool, b.add(base, step)) for base in bases]
@@ -104,6 +133,7 @@ def add_weighted(
     rows,
     pool,
     starts,
+    coming,
     count,
     shift,
     weights,
@@ -116,7 +146,7 @@ def add_weighted(
 ):
     """Adds `count` rows of the pool, weighted by `rows` rows of weights, to sums.
 
-    Rows of sums are `width` apart.
+    Rows of sums are `width` apart. `coming` is as for `dot_rows`.
     """
 
     def panel(rows, size, start):
@@ -130,6 +160,9 @@ def add_weighted(
             b.store(get(b, sums, target), place)
         with cgutils.for_range(b, count) as loop:
             base = b.add(b.add(item(b, starts, loop.index), shift), start)
+            later = b.add(b.add(item(b, coming, loop.index), shift), start)
+            for byte in range(0, size * LANES * pool.dtype.bitwidth // 8, LINE):
+                ask_for_line(b, pool, later, I64(byte))
             values = [read(b, pool, b.add(base, I64(LANES * i))) for i in range(size)]
             for row in range(rows):
                 index = scaled(b, weight_row, row, b.add(at, loop.index))
