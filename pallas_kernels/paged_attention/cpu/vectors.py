@@ -4,6 +4,8 @@ Arrays are flat. `at` and `*_at` are where a routine starts in one, `*_row` the 
 of rows, and `vectors` counts LANES numbers.
 """
 
+import functools
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -61,27 +63,31 @@ PANEL = 2 * LANES  # columns of `multiply_panel`, whose sums stay in registers
 PANEL_ROWS = 8
 
 
-def ask_for_line(b, pool, start, shift):
-    """Asks for a line of the cache, `shift` bytes from a number of the pool."""
+def ask_for(b, pool, start, count):
+    """Asks for `count` numbers of the pool before they are needed."""
     address = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [address] + 3 * [I32])
     function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
-    line = b.gep(b.bitcast(b.gep(pool.base, [start]), address), [shift])
-    b.call(function, [line, I32(0), I32(PREFETCH_LOCALITY), I32(1)])
+    first = b.bitcast(b.gep(pool.base, [start]), address)
+    for byte in range(0, count * pool.dtype.bitwidth // 8, LINE):
+        line = b.gep(first, [I64(byte)])
+        b.call(function, [line, I32(0), I32(PREFETCH_LOCALITY), I32(1)])
 
 
-def ask_for(b, pool, start, count):
-    """Asks for `count` numbers of the pool before they are needed."""
-    size = pool.dtype.bitwidth // 8
-    lines = b.udiv(b.add(b.mul(count, I64(size)), I64(LINE - 1)), I64(LINE))
-    with cgutils.for_range(b, lines) as loop:
-        ask_for_line(b, pool, start, b.mul(loop.index, I64(LINE)))
+def for_each_panel(b, vectors, emit):
+    """Runs the code of `emit(size, start)`: panels of WIDTH vectors, then of one."""
+    wide = b.sdiv(vectors, I64(WIDTH))
+    with cgutils.for_range(b, wide) as loop:
+        emit(WIDTH, scaled(b, loop.index, WIDTH * LANES))
+    with cgutils.for_range(b, b.srem(vectors, I64(WIDTH))) as loop:
+        emit(1, scaled(b, b.add(loop.index, scaled(b, wide, WIDTH)), LANES))
 
 
 @routine()
 def prefetch(b, pool, start, count):
-    """See `ask_for`."""
-    ask_for(b, pool, start, count)
+    """Asks for `count` numbers, a multiple of LANES, before they are needed."""
+    with cgutils.for_range(b, b.udiv(count, I64(LANES))) as loop:
+        ask_for(b, pool, scaled(b, loop.index, LANES, start), LANES)
 
 
 @routine()
@@ -106,20 +112,25 @@ def dot_rows(
     Meanwhile asks for the same rows of the tokens that start at `coming`.
     """
 
-    def emit(rows):
-        places = [b.add(first, I64(token)) for token in range(4)]
-        bases = [b.add(item(b, starts, place), shift) for place in places]
-        sums = make_sums(b, 4 * rows)
-        for place in places:
-            later = b.add(item(b, coming, place), shift)
-            ask_for(b, pool, later, scaled(b, vectors, LANES))
-        with cgutils.for_range(b, vectors) as loop:
-            step = scaled(b, loop.index, LANES)
+    def steps(sums, bases, later, size, start):
+        for i in range(size):
+            step = b.add(start, I64(LANES * i))
+            # asks are spread over the steps, a token in each, where there are four
+            for place in later[i : i + 1] if size == len(later) else later:
+                ask_for(b, pool, b.add(place, start), LANES * size)
             keys = [read(b, pool, b.add(base, step)) for base in bases]
-            for row in range(rows):
+            for row in range(len(sums) // 4):
                 query = get(b, q, b.add(b.add(q_at, step), scaled(b, q_row, row)))
                 for token, key in enumerate(keys):
                     add_product(b, sums[4 * row + token], query, key)
+
+    def emit(rows):
+        places = [b.add(first, I64(token)) for token in range(4)]
+        bases, later = (
+            [b.add(item(b, x, place), shift) for place in places] for x in (starts, coming)
+        )
+        sums = make_sums(b, 4 * rows)
+        for_each_panel(b, vectors, functools.partial(steps, sums, bases, later))
         for row in range(rows):
             four = sums_of_four(b, [b.load(x) for x in sums[4 * row : 4 * row + 4]])
             put(b, logits, b.add(b.add(at, first), scaled(b, logit_row, row)), four)
@@ -161,8 +172,7 @@ def add_weighted(
         with cgutils.for_range(b, count) as loop:
             base = b.add(b.add(item(b, starts, loop.index), shift), start)
             later = b.add(b.add(item(b, coming, loop.index), shift), start)
-            for byte in range(0, size * LANES * pool.dtype.bitwidth // 8, LINE):
-                ask_for_line(b, pool, later, I64(byte))
+            ask_for(b, pool, later, LANES * size)
             values = [read(b, pool, b.add(base, I64(LANES * i))) for i in range(size)]
             for row in range(rows):
                 index = scaled(b, weight_row, row, b.add(at, loop.index))
@@ -173,11 +183,7 @@ def add_weighted(
             put(b, sums, target, b.load(place))
 
     def emit(rows):
-        wide = b.sdiv(vectors, I64(WIDTH))
-        with cgutils.for_range(b, wide) as loop:
-            panel(rows, WIDTH, scaled(b, loop.index, WIDTH * LANES))
-        with cgutils.for_range(b, b.srem(vectors, I64(WIDTH))) as loop:
-            panel(rows, 1, scaled(b, b.add(loop.index, scaled(b, wide, WIDTH)), LANES))
+        for_each_panel(b, vectors, functools.partial(panel, rows))
 
     for_each_count(b, rows, emit)
 
@@ -330,7 +336,8 @@ def mask_columns(b, x, at, count, row, key, low, high, r_at):
         index = b.add(at, b.mul(loop.index, row))
         position = spread(b, b.trunc(b.add(key, loop.index), I32))
         seen = b.and_(
-            b.icmp_signed(">=", position, ends[0]), b.icmp_signed("<=", position, ends[1])
+            b.icmp_signed(">=", position, ends[0]),
+            b.icmp_signed("<=", position, ends[1]),
         )
         numbers = b.select(seen, get(b, x, index), splat(float("-inf")))
         put(b, x, index, numbers)
