@@ -7,8 +7,9 @@
 Decoding: milliseconds, GB/s of K and V, and the ratio to the rate at which all threads
 read the same pool, cold. Prefill: GFLOP/s of the pairs that are seen, and the ratio to
 jax's own products on the same shapes. Every implementation is first compared with the
-reference; a wrong one ends the run with 1. `--out` gets a JSON object per problem, and a
-second run with the same file measures only what it lacks.
+reference, or with `xla` where K and V are larger than 64 MiB (a row names which); a wrong
+one ends the run with 1. `--out` gets a JSON object per problem, and a second run with the
+same file measures only what it lacks.
 """
 
 import json
@@ -24,6 +25,7 @@ from tqdm import tqdm
 from experiments import entry
 from pallas_kernels import benchmarking
 from pallas_kernels.benchmarking import Problem, TorchPeer
+from pallas_kernels.layout import POOL_DTYPES
 from paxkv.analysis.attention import attention_line
 from paxkv.results import (
     ResultsNotWritten,
@@ -33,7 +35,6 @@ from paxkv.results import (
     run_facts,
 )
 
-DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn")
 CHOICES = {
     "cpu": ("cpu", "xla"),
     "gpu": ("gpu", "gpu_triton", "xla"),
@@ -44,7 +45,9 @@ MODE = flags.DEFINE_enum("mode", "decode", ["decode", "prefill"], "Of the querie
 CONTEXTS = flags.DEFINE_list("contexts", ["128", "1024", "8192"], "Tokens a sequence.")
 BATCHES = flags.DEFINE_list("batches", ["1", "8", "64"], "Sequences.")
 BLOCK_SIZES = flags.DEFINE_list("block_sizes", ["1", "16", "256"], "Tokens a block.")
-POOLS = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], f"Of {', '.join(DTYPES)}.")
+POOLS = flags.DEFINE_list(
+    "dtypes", ["float32", "bfloat16"], f"Of {', '.join(POOL_DTYPES)}."
+)
 HEADS = flags.DEFINE_list("heads", ["9", "3", "64"], "Query heads, kv heads, head size.")
 IMPLEMENTATIONS = flags.DEFINE_list(
     "implementations", [], "Default: those of the platform."
@@ -70,8 +73,10 @@ def make_problems() -> list[Problem]:
     heads = numbers(HEADS)
     if len(heads) != 3 or heads[0] % heads[1]:
         raise app.UsageError(f"--heads={heads} must be H, K, D with H a multiple of K.")
-    if unknown := set(POOLS.value) - set(DTYPES):
-        raise app.UsageError(f"--dtypes={sorted(unknown)} unknown; choose from {DTYPES}.")
+    if unknown := set(POOLS.value) - set(POOL_DTYPES):
+        raise app.UsageError(
+            f"--dtypes={sorted(unknown)} unknown; choose from {POOL_DTYPES}."
+        )
     problems = [
         Problem(
             batch=batch,
@@ -137,8 +142,8 @@ def main() -> int:
                 if out is not None:
                     append_row(out, done[key])
             tqdm.write(attention_line(done[key]))
-    except ResultsNotWritten as error:
-        raise app.UsageError(str(error)) from error
+    except (ResultsNotWritten, ValueError, ImportError) as error:
+        raise app.UsageError(str(error)) from error  # also of what a kernel lacks
     except ArithmeticError as error:
         print(f"wrong result: {error}", file=sys.stderr)
         return 1

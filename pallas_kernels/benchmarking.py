@@ -1,7 +1,7 @@
 """Problems, clocks and yardsticks to time attention with, on whatever device jax has.
 
-Times of neighbours on one machine move by 2×, so everything that is compared runs in
-turns, and the medians of one such run are compared.
+Times on a shared machine move by 2×, so everything that is compared runs in turns, and
+the medians of one such run are compared.
 """
 
 import dataclasses
@@ -197,8 +197,8 @@ def interleaved(
 
 def check_results(
     problem: Problem, runs: Mapping[str, Callable[[], Any]], inputs: Inputs
-) -> dict[str, float]:
-    """The largest error of each.
+) -> tuple[dict[str, float], str]:
+    """The largest error of each, and the implementation that it is counted from.
 
     Raises:
       ArithmeticError: one is larger than rounding explains.
@@ -214,7 +214,7 @@ def check_results(
     wrong = {name: error for name, error in errors.items() if not error <= limit}
     if wrong:
         raise ArithmeticError(f"{problem}: {wrong} from {exact}, must be ≤ {limit}.")
-    return errors
+    return errors, exact
 
 
 def measure(
@@ -229,7 +229,7 @@ def measure(
     device = jax.devices()[0]
     inputs = make_inputs(problem, device.platform)
     runs = {name: make_run(problem, inputs, name, device.device_kind) for name in names}
-    errors = check_results(problem, runs, inputs)
+    errors, exact = check_results(problem, runs, inputs)
     own_work = problem.flops if problem.is_prefill else problem.kv_bytes
     work = dict.fromkeys(runs, own_work)
     yardstick = "product" if problem.is_prefill else "read"
@@ -247,6 +247,7 @@ def measure(
     return {
         "problem": dataclasses.asdict(problem),
         "errors": errors,
+        "compared_with": exact,
         "median_ms": {name: 1e3 * value for name, value in medians.items()},
         "seconds": seconds,
         "giga_per_s": rates,

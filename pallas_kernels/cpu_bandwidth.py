@@ -1,16 +1,14 @@
 """How fast all threads together read memory: what decoding is measured against."""
 
-import numba
 import numpy as np
-from numba import prange
 
-from pallas_kernels.numba_ffi import num_threads
+from pallas_kernels.numba_ffi import compiled, num_threads, prange
 from pallas_kernels.paged_attention.cpu.vectors import LANES, largest
 
 CHUNK = 1 << 14  # numbers
 
 
-@numba.njit(parallel=True)
+@compiled(parallel=True, no_cpython_wrapper=False)
 def _read(numbers, chunks, found):
     for chunk in prange(chunks):
         found[chunk] = largest(numbers, chunk * CHUNK, CHUNK // LANES)

@@ -14,6 +14,7 @@ from pallas_kernels.gpu_compat import interpret_params
 
 TMA_BYTES = 16  # addresses and widths are multiples of it
 TMA_NUMBERS = 256  # the most along an axis of what is copied at once
+MAX_ROWS = 2**31
 MAX_PIECE_BYTES = 32 * 2**10  # several programs share a multiprocessor's memory
 
 
@@ -59,10 +60,19 @@ def move_rows(
 
     Without a source within `target`, without a target into a new array of n rows. Where
     several dst are equal, any of the rows stays.
+
+    Raises:
+      ValueError: a row that is no multiple of 16 bytes, or too many rows.
     """
     like = target if source is None else source
     if like is None:
         raise ValueError("source and target must not both be None.")
+    for pool in (source, target):
+        if pool is not None and len(pool) >= MAX_ROWS:
+            raise ValueError(
+                f"a pool of {len(pool)} rows must have less than {MAX_ROWS} with "
+                "implementation='gpu', which counts them in int32; use a smaller pool."
+            )
     row = like.shape[1:]
     width = like.size // len(like)
     lines, numbers = piece_shape(width, like.dtype.itemsize)

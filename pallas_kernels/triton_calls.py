@@ -32,7 +32,7 @@ def triton_call(
 
     The backend is named: jax 0.10 takes Mosaic for GPUs if it is not, jax 0.12 Triton.
     """
-    for x in arguments:
+    for x in (*arguments, *jax.tree.leaves(outputs)):
         _require_offsets_fit(x)
     if 0 in grid:  # which a GPU refuses to launch
         replaced = {output: arguments[i] for i, output in (aliases or {}).items()}
@@ -50,7 +50,7 @@ def triton_call(
     )(*arguments)
 
 
-def _require_offsets_fit(x: Shaped[Array, "..."]) -> None:
+def _require_offsets_fit(x: Array | jax.ShapeDtypeStruct) -> None:
     nbytes = x.size * x.dtype.itemsize
     if x.size > 2**31 and nbytes <= NARROW_OFFSET_BYTES:
         raise ValueError(

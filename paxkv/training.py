@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int32
 from optax.contrib import MuonDimensionNumbers
 
 from paxkv.models.attend import Heads, Latent
+from paxkv.models.cache_groups import CacheLayer
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.models.rope import inverse_frequencies
@@ -41,12 +42,15 @@ def dense_attend(
     q: Float[Array, "T H D"],
     kv: Heads | Latent,
     wishes: Wishes,
-    layer: Int32[Array, ""],
+    layer: CacheLayer,
     window: Int32[Array, ""],
     *,
     scale: float,
 ) -> tuple[Float[Array, "T H Dv"], Wishes]:
-    """Causal attention over the whole sequence, in order of index; windows are ignored."""
+    """Causal attention over the whole sequence, in order of index; windows are ignored.
+
+    A model without windows has one cache group, where a layer's index is that of the model.
+    """
     del window
     k, v = kv.expanded()
     size, heads, head_dim = q.shape
@@ -56,10 +60,10 @@ def dense_attend(
     logits = jax.nn.log_softmax(jnp.where(seen, logits, -1e30), axis=-1)
     out = jnp.einsum("kgts,skd->tkgd", jnp.exp(logits), v)
 
-    targets = wishes.targets[layer][..., None]
+    targets = wishes.targets[layer.index][..., None]
     found = jnp.take_along_axis(logits.reshape(heads, size, size), targets, axis=-1)
-    missed = -(found[..., 0] * wishes.shares[layer]).sum(axis=-1)
-    loss = wishes.loss.at[layer].add(missed)
+    missed = -(found[..., 0] * wishes.shares[layer.index]).sum(axis=-1)
+    loss = wishes.loss.at[layer.index].add(missed)
     return out.reshape(size, heads, v.shape[-1]), wishes._replace(loss=loss)
 
 

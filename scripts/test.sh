@@ -11,10 +11,24 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
 
-# What Python 3.11 runs: all that depends on the version of jax.
+# What Python 3.11 runs: what depends on the version of jax, but for the interpreters of
+# TPU and GPU kernels, which take minutes on jax 0.10.2 (run their tests by hand there).
 tests_on_python311=(
-  tests/pallas_kernels
-  tests/paxkv/models
+  tests/pallas_kernels/move_blocks/test_cpu.py
+  tests/pallas_kernels/move_blocks/test_move_blocks.py
+  tests/pallas_kernels/paged_attention/test_against_reference.py
+  tests/pallas_kernels/paged_attention/test_cpu.py
+  tests/pallas_kernels/paged_attention/test_far.py
+  tests/pallas_kernels/paged_attention/test_mutations.py
+  tests/pallas_kernels/test_layout.py
+  tests/pallas_kernels/test_numba_ffi.py
+  tests/pallas_kernels/test_pool_in_place.py
+  tests/pallas_kernels/test_sharding.py
+  tests/pallas_kernels/write_kv/test_cpu.py
+  tests/pallas_kernels/write_kv/test_tpu.py
+  tests/pallas_kernels/write_kv/test_write_kv.py
+  tests/paxkv/models/test_deepseek.py
+  tests/paxkv/models/test_families.py
   tests/paxkv/test_differential.py
   tests/paxkv/test_llm.py
   tests/paxkv/test_sampling.py
@@ -69,7 +83,7 @@ elif python311=$(find_python 3.11); then
   step "environment of Python 3.11" make_environment .venv-py311 "$python311" \
     "cpu,gguf,test${accelerator:+,$accelerator}"
   step "kernel and end-to-end tests, Python 3.11" \
-    run_pytest .venv-py311 --random-cases=40 "${tests_on_python311[@]}"
+    run_pytest .venv-py311 --random-cases=20 "${tests_on_python311[@]}"
   note=""
 else
   note="No Python 3.11 was found: its tests did not run."

@@ -18,7 +18,7 @@ from pallas_kernels.layout import KVLayout, kv_layout
 NUM_LAYERS = 8
 MOVED_BLOCKS = 16
 MIN_POOL_BYTES = 2**28  # XLA copies smaller pools without showing it
-MAX_POOL_BYTES = 2**31 - 2**24  # Triton's offsets are 32 bits where numbers are bytes
+MAX_POOL_BYTES = 2**30 - 2**24  # twice that, Triton's 32-bit offsets can still reach
 POOL_SHARE = 0.01  # of the pool, from which on an array may be a part of it
 # A step holds its queries, its results and its new K and V twice beside the pool.
 ACTIVATIONS_HELD = 4

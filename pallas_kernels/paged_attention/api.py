@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.checks import choose, require_int32
 from pallas_kernels.kv_blocks import KVBlocks
+from pallas_kernels.paged_attention.tiling import Tiling
 
 IMPLEMENTATIONS = {
     name: f"pallas_kernels.paged_attention.{name}"
@@ -69,11 +70,12 @@ def paged_attention(
       return_lse: also return the log of the softmax's denominator (sinks included).
       implementation: one of `IMPLEMENTATIONS`.
       tiling: of the class in `TILINGS`; chosen from the shapes and `device_kind` if None.
-      device_kind: the chip, as jax names it; None for tiles that fit every chip.
+      device_kind: the chip, as jax names it; None for tiles that fit every chip (`gpu`
+        must be told).
 
     Returns:
       Attention in q's dtype, accumulated in float32, and lse [S, H] in float32 if asked
-      for. A context of length 0 gives zeros and lse = -inf.
+      for. A context of length 0 gives zeros and lse = -inf. `gpu` rounds q to bfloat16.
 
     Raises:
       ValueError: shapes or dtypes that disagree, a static window below 1, an
@@ -87,6 +89,11 @@ def paged_attention(
             f"q of shape {q.shape} must have one row per sequence, context_lens has "
             f"{context_lens.shape[0]}; for several queries a sequence use "
             "ragged_paged_attention."
+        )
+    if isinstance(tiling, Tiling) and tiling.queries_per_tile != 1:
+        raise ValueError(
+            f"queries_per_tile={tiling.queries_per_tile} must be 1: in decode a sequence "
+            "has one query; pass 1, or omit tiling."
         )
     out, lse = run(
         q,

@@ -1,9 +1,9 @@
 """Decode whose sequences share a prefix: its K and V are read once for all of them.
 
 The prefix and the rest are attended apart and merged through their softmax denominators,
-which is exact (Ye et al. 2024, "Cascade Inference"; Juravsky et al. 2024, "Hydragen").
-It pays where the shared blocks are many: `experiments.bench_cascade` measures from where
-on.
+which is exact but for the rounding of each part to q's dtype (Ye et al. 2024, "Cascade
+Inference"; Juravsky et al. 2024, "Hydragen"). It pays where the shared blocks are many:
+`experiments.bench_cascade` measures from where on.
 """
 
 from typing import Any
@@ -27,14 +27,14 @@ def cascade_paged_attention(
     soft_cap: float | None = None,
     sinks: Float[Array, "H"] | None = None,
     implementation: str,
-    **options: Any,
+    tiling: Any = None,
+    device_kind: str | None = None,
 ) -> Float[Array, "S H Dv"]:
     """As `paged_attention` without a window, where all tables begin with the same blocks.
 
     Args:
       shared_blocks: how many; all of them full. Each context is at least as long as
-        these, or 0. The first sequence's context is not 0.
-      options: `tiling` and `device_kind` of `paged_attention`, for both parts.
+        these, or 0: then its table may hold anything.
 
     Raises:
       ValueError: `shared_blocks` leaves no entry of the tables, or as `paged_attention`.
@@ -44,7 +44,14 @@ def cascade_paged_attention(
             f"{shared_blocks=} must be at least 1 and leave an entry of block_tables "
             f"{block_tables.shape}; use paged_attention where nothing is shared."
         )
-    options |= dict(soft_cap=soft_cap, implementation=implementation, return_lse=True)
+    options: Any = dict(
+        scale=scale,
+        soft_cap=soft_cap,
+        implementation=implementation,
+        tiling=tiling,
+        device_kind=device_kind,
+        return_lse=True,
+    )
     num_seqs, num_heads, head_dim = q.shape
     kv_heads = cache.layout.kv_heads
     shared_tokens = shared_blocks * cache.block_size
@@ -58,9 +65,8 @@ def cascade_paged_attention(
         together,
         cache,
         layer,
-        block_tables[:1, :shared_blocks],
+        block_tables[jnp.argmax(context_lens)][None, :shared_blocks],
         jnp.full(1, shared_tokens, jnp.int32),
-        scale=scale,
         **options,
     )
     shape = (kv_heads, num_seqs, num_heads // kv_heads)
@@ -74,7 +80,6 @@ def cascade_paged_attention(
         layer,
         block_tables[:, shared_blocks:],
         jnp.maximum(context_lens - shared_tokens, 0),
-        scale=scale,
         **options,
     )
     return _merge(prefix, prefix_lse, rest, rest_lse, sinks).astype(q.dtype)

@@ -8,6 +8,9 @@ from paxkv.aot.jobs import Job
 
 Row = Mapping[str, Any]
 
+# Of the cases that CI compiles: (target, implementation).
+EXPECTED_REFUSALS = {("b200", "gpu")}  # wgmma is Hopper's
+
 COLUMNS = (
     "target",
     "op",
@@ -93,3 +96,13 @@ def summary(rows: Iterable[Row]) -> str:
 def failures(rows: Iterable[Row]) -> list[Row]:
     """The rows that make a run fail."""
     return [row for row in rows if row["status"] == "failed"]
+
+
+def unexpected_gaps(rows: Iterable[Row]) -> list[str]:
+    """Programs that a kernel refuses or nobody offers, where all should compile."""
+    return [
+        f"{Job.of_row(row)}: {row['status']}"
+        for row in rows
+        if row["status"] in ("refused", "not offered")
+        and (row["target"], row["implementation"]) not in EXPECTED_REFUSALS
+    ]

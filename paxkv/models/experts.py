@@ -92,7 +92,7 @@ def route(
     logits = jnp.dot(
         x.astype(jnp.float32),
         kernel.astype(jnp.float32),
-        preferred_element_type=jnp.float32,
+        precision=jax.lax.Precision.HIGHEST,
     )
     if sizes.scoring == "softmax":
         scores = jax.nn.softmax(logits, axis=-1)

@@ -31,6 +31,7 @@ def test_rows_are_written_once(tmp_path, mode):
     assert row["ratio"][yardstick] == 1
     assert all(len(seconds) == 2 for seconds in row["seconds"].values())
     assert max(row["errors"].values()) < 1e-4
+    assert row["compared_with"] == "reference"
     assert row["machine"]["cores"] >= 1 and row["versions"]["jax"]
     second = run_experiment("bench_attention", *flags)
     assert second.returncode == 0, second.stderr
@@ -45,6 +46,7 @@ def test_rows_are_written_once(tmp_path, mode):
         ("--heads=4,3,8", "H a multiple of K"),
         ("--dtypes=int4", "unknown; choose from"),
         ("--torch_python=/nowhere", "--torch_python=/nowhere"),
+        ("--implementations=gpu", "error: .*gpu"),
     ],
 )
 def test_wrong_flags_end_with_one_line(flag, message):

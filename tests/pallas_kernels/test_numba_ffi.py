@@ -79,9 +79,10 @@ def test_a_program_of_the_compilation_cache_finds_its_kernel(tmp_path):
 
 
 def test_unsafe_threads_are_refused(monkeypatch):
-    monkeypatch.setattr(numba, "threading_layer", lambda: "workqueue")
-    with pytest.raises(ValueError, match="'workqueue', must be one of.*Install OpenMP"):
-        numba_ffi.num_threads.__wrapped__()
+    with monkeypatch.context() as patch:
+        patch.setattr(numba, "threading_layer", lambda: "workqueue")
+        with pytest.raises(ValueError, match="'workqueue', must be one of.*Install OpenMP"):
+            numba_ffi.num_threads.__wrapped__()
     assert numba_ffi.num_threads() == numba.get_num_threads()
 
 

@@ -184,7 +184,6 @@ def _read_problem(address):
     q_dims, table_dims = buffer_dims(args, 0), buffer_dims(args, 3)
     return Problem(
         buffer_array(args, 0, np.float32),
-        q_dims[0],
         q_dims[1],
         q_dims[1] // np.int64(integers[KV_HEADS]),
         buffer_array(args, 3, np.int32),
@@ -239,9 +238,12 @@ def make_worker(dtype, version):
         """Takes parts until none is left.
 
         Counter 0 is the next part, counter 1 + j how many parts of job j are done.
+
+        Returns:
+          1 at its end. Numba prints an exception, and lets the function return 0.
         """
         if version == 0:  # it never is: see `register`
-            return 1
+            return 0
         pool, problem = _read_pool(address, dtype), _read_problem(address)
         results = words(address, FRAME_WORDS)[RESULTS]
         out = buffer_array(results, 0, np.float32)
@@ -265,7 +267,7 @@ def make_worker(dtype, version):
         while True:
             index = fetch_add(counters, 0, 1)
             if index >= plan[NUM_PARTS]:
-                return 0
+                return 1
             part = parts[index]
             job = jobs[part[JOB]]
             is_split = job[PARTS] > 1
@@ -286,22 +288,34 @@ def make_worker(dtype, version):
 
 @compiled(parallel=True)
 def _run(worker, address, plan, threads):
+    """How many of the threads came to their end."""
+    ended = 0
     for _ in prange(threads):
-        call_from_table(worker, address, plan.ctypes.data)
+        ended += call_from_table(worker, address, plan.ctypes.data)
     keep(plan)
+    return ended
+
+
+@compiled
+def _fill_results(address, number, log_sum):
+    results = words(address, FRAME_WORDS)[RESULTS]
+    buffer_array(results, 0, np.float32)[:] = number
+    buffer_array(results, 1, np.float32)[:] = log_sum
 
 
 def make_handler(version):
-    """The foreign function; the arithmetic is that of the worker it is told to use."""
+    """The foreign function; the arithmetic is that of the worker it is told to use.
+
+    XLA does not learn of an exception here or in a worker (Numba prints it, as when
+    memory is short): results are NaN then.
+    """
 
     def handler(address):
         if not must_execute(address) or version == 0:  # it never is: see `register`
             return 0
+        _fill_results(address, np.nan, np.nan)  # stays if the next lines raise
         problem = _read_problem(address)
         pool = _read_pool(address, np.uint8)  # for its sizes
-        frame = words(address, FRAME_WORDS)
-        buffer_array(frame[RESULTS], 0, np.float32)[:] = 0
-        buffer_array(frame[RESULTS], 1, np.float32)[:] = -np.inf
         jobs = _make_jobs(pool, problem)
         total, max_rows, tile_rows = 0, 0, 0
         for index in range(len(jobs)):
@@ -326,8 +340,12 @@ def make_handler(version):
         )
         plan[TOTALS], plan[ROWS] = shared.total.ctypes.data, rows
         plan[MAX_ROWS], plan[TILE_ROWS] = max_rows, tile_rows
-        worker = np.int64(buffer_array(frame[ARGUMENTS], 7, np.int32)[WORKER])
-        _run(worker, address, plan, min(threads, len(parts)))
+        args = words(address, FRAME_WORDS)[ARGUMENTS]
+        worker = np.int64(buffer_array(args, 7, np.int32)[WORKER])
+        threads = min(threads, len(parts))
+        _fill_results(address, 0, -np.inf)  # of queries that see no key
+        if _run(worker, address, plan, threads) != threads:
+            _fill_results(address, np.nan, np.nan)
         keep((jobs, parts, counters, shared))
         return 0
 

@@ -40,7 +40,6 @@ class Problem(NamedTuple):
     """The other arguments of the op."""
 
     q: np.ndarray
-    num_tokens: Number
     num_heads: Number
     group: Number  # query heads that share a kv head
     tables: np.ndarray

@@ -47,6 +47,11 @@ def _tile_and_head(s: Shape):
     return lax.div(program, kv_heads), lax.rem(program, kv_heads)
 
 
+def _look_up(tables, sequence, entry):
+    """The block of an entry of a sequence's table."""
+    return tables[sequence, entry]
+
+
 def _produce(s: Shape, field, tables, q, pool, scratch: Scratch, chunks) -> None:
     """Copies the queries, then the chunks as places in the ring become free."""
     kv, scales = pool
@@ -71,7 +76,7 @@ def _produce(s: Shape, field, tables, q, pool, scratch: Scratch, chunks) -> None
             is_read = (position < end) & (position + tokens > start)
             position = jnp.where(is_read, position, 0)
             entry = lax.div(position, jnp.int32(s.block_size))
-            block = jnp.where(is_read, tables[sequence, entry], 0)
+            block = jnp.where(is_read, _look_up(tables, sequence, entry), 0)
             row = (first_block + block) * s.block_size
             row += lax.rem(position, jnp.int32(s.block_size))
             sources.append((offset, pl.multiple_of(row, GPU_TMA_ROWS)))

@@ -3,6 +3,9 @@
 For each kv head, rows are put in the order (sequence, query, head of the group) and cut
 into tiles of one sequence (`rows`). `kernel` attends them; splits of a tile's
 keys, and sinks, are merged here by their lse, as in Flash-Decoding (Dao et al. 2023).
+
+Products are of bfloat16 numbers: a float32 q is rounded to bfloat16, and so are the
+weights before they meet V.
 """
 
 import math
@@ -15,6 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float, Float32, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
+from pallas_kernels.paged_attention.api import Window
 from pallas_kernels.paged_attention.gpu.kernel import attend_tiles
 from pallas_kernels.paged_attention.gpu.rows import RowTiles, cut_decode, cut_ragged
 from pallas_kernels.paged_attention.gpu.scratch import Shape, swizzle_bytes
@@ -31,8 +35,6 @@ NO_WINDOW = 2**30  # tokens, more than any context has
 MAX_SCALE_COLUMNS = 256  # of a box that TMA copies
 SCALE_ALIGNMENT = 32  # numbers, where a TMA copy into shared memory may begin
 
-Window = Int32[Array, ""] | int | None
-
 
 def _require(is_met: bool, need: str) -> None:
     if not is_met:
@@ -41,16 +43,28 @@ def _require(is_met: bool, need: str) -> None:
         )
 
 
-def _check(cache: KVBlocks, block_tables, groups: int, device_kind: str | None) -> None:
-    """Raises for what this implementation does not take."""
+def _check_chip(device_kind: str | None, *, interpret: bool) -> None:
+    """Before anything is compiled for a chip that the kernel is not for."""
+    if device_kind is None:
+        if interpret:
+            return
+        raise ValueError(
+            f"implementation='gpu' needs device_kind, got {device_kind}; pass "
+            "jax.devices()[0].device_kind: compiled for a chip without wgmma, the kernel "
+            "aborts the process."
+        )
+    is_hopper = any(name in device_kind for name in HOPPER)
+    _require(is_hopper, f"wgmma, which {HOPPER} have, got {device_kind=}")
+
+
+def _check(cache: KVBlocks, block_tables, groups: int) -> None:
+    """Raises for shapes and dtypes that this implementation does not take."""
     layout, block_size = cache.layout, cache.block_size
     head_dim, value_dim, is_latent = (
         layout.head_dim,
         layout.value_dim,
         layout.packing == "latent",
     )
-    is_hopper = device_kind is None or any(name in device_kind for name in HOPPER)
-    _require(is_hopper, f"wgmma, which {HOPPER} have, got {device_kind=}")
     _require(
         layout.dtype != jnp.float32,
         f"a pool of bfloat16, int8 or float8_e4m3fn, got {layout.dtype}, which the tensor "
@@ -201,7 +215,9 @@ def _merge(
         sinks = jnp.tile(sinks, (1, total.shape[1] // groups))
         total = jnp.where(is_empty, total, jnp.logaddexp(total, sinks))
     share = jnp.exp(lse - jnp.where(is_empty, 0, total))[..., None]
-    return jnp.where(share > 0, share * out.astype(jnp.float32), 0).sum(axis=0), total
+    # garbage only there: a NaN of a context must show
+    is_garbage = jnp.isneginf(lse)[..., None]
+    return jnp.where(is_garbage, 0, share * out.astype(jnp.float32)).sum(axis=0), total
 
 
 def _rows_of(q: Float[Array, "T H D"], kv_heads: int) -> Float[Array, "K rows D"]:
@@ -234,7 +250,8 @@ def paged_attention_gpu(
     """See `pallas_kernels.paged_attention.paged_attention`."""
     (num_seqs, num_heads, dim), kv_heads = q.shape, cache.layout.kv_heads
     groups = num_heads // kv_heads
-    _check(cache, block_tables, groups, device_kind)
+    _check_chip(device_kind, interpret=interpret)
+    _check(cache, block_tables, groups)
     tiling = _choose_tiling(1, cache, block_tables, groups, tiling, device_kind)
     tiles, padded = cut_decode(context_lens, groups, tiling.tile_rows)
     rows = _rows_of(q, kv_heads).reshape(kv_heads, num_seqs, groups, dim)
@@ -280,7 +297,8 @@ def ragged_paged_attention_gpu(
     """See `pallas_kernels.paged_attention.ragged_paged_attention`."""
     num_tokens, kv_heads = q.shape[0], cache.layout.kv_heads
     groups = q.shape[1] // kv_heads
-    _check(cache, block_tables, groups, device_kind)
+    _check_chip(device_kind, interpret=interpret)
+    _check(cache, block_tables, groups)
     tiling = _choose_tiling(num_tokens, cache, block_tables, groups, tiling, device_kind)
     cut = cut_ragged(
         query_starts, context_lens, num_seqs, num_tokens, groups, tiling.tile_rows

@@ -88,7 +88,7 @@ def gpu_tiling(
     max_context: int,
     device_kind: str | None,
 ) -> GpuTiling:
-    """Tiles that fit H100 and compile without spills; no chip was at hand to time them.
+    """Tiles that fit H100 and compile without spills; not timed.
 
     Args:
       num_queries: of the whole batch; 1 for decode, where each sequence has one.

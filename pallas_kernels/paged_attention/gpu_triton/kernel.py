@@ -25,9 +25,6 @@ from pallas_kernels.triton_calls import MIN_DOT, next_power_of_two, to_float32
 # float32: of float32 numbers, without tensor cores. bfloat16: of bfloat16 numbers. split:
 # a float32 is the sum of three bfloat16, so that products with bfloat16 are as exact.
 Products = Literal["float32", "bfloat16", "split"]
-# float32: of float32 numbers, without tensor cores. bfloat16: of bfloat16 numbers. split:
-# a float32 is the sum of three bfloat16, so that products with bfloat16 are as exact.
-Products = Literal["float32", "bfloat16", "split"]
 
 
 class Tiles(NamedTuple):
@@ -210,6 +207,11 @@ class Keys(NamedTuple):
     offset: Int32[Array, "keys"]
 
 
+def _look_up(refs: Refs, rows: TileRows, entry, is_read) -> Int32[Array, "keys"]:
+    """The blocks of entries of a sequence's table."""
+    return plgpu.load(refs.tables.at[rows.sequence, entry], mask=is_read, other=0)
+
+
 def _find_keys(problem: Problem, refs: Refs, rows: TileRows, chunk: Array) -> Keys:
     """Table entries and pool rows that no row of the tile sees may hold anything: they
     are not loaded."""
@@ -217,7 +219,7 @@ def _find_keys(problem: Problem, refs: Refs, rows: TileRows, chunk: Array) -> Ke
     position = chunk * tokens + jnp.arange(tokens, dtype=jnp.int32)
     is_read = (position >= rows.start) & (position < rows.end)
     entry = lax.div(position, size)
-    block = plgpu.load(refs.tables.at[rows.sequence, entry], mask=is_read, other=0)
+    block = _look_up(refs, rows, entry, is_read)
     return Keys(position, is_read, block, position - entry * size)
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Float32, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.layout import KVLayout
+from pallas_kernels.paged_attention.api import Window
 from pallas_kernels.paged_attention.gpu_triton.kernel import (
     Problem,
     Tiles,
@@ -26,8 +27,6 @@ from pallas_kernels.triton_calls import scalar_argument, triton_call
 MAX_BLOCK_SIZE = 256
 MAX_HEAD_DIM = 256
 MAX_LATENT = (512, 128)  # of value_dim, and of the rest of a row
-
-Window = Int32[Array, ""] | int | None
 
 
 def _attend(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pallas_kernels.paged_attention.splits import num_splits
+from pallas_kernels.triton_calls import MIN_DOT, next_power_of_two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ def triton_tiling(
 ) -> TritonTiling:
     """Tiles that compile without spills for A100 and H100, in 99 KiB of shared memory.
 
-    No chip was at hand to time them. Keys are split where the tiles of the batch, each of
+    Not timed. Keys are split where the tiles of the batch, each of
     them a program per kv head, would leave multiprocessors without work.
 
     Args:
@@ -45,12 +46,12 @@ def triton_tiling(
       max_context: tokens that a row of the table has room for.
       products: of the kernel; those in float32 take the most registers.
     """
-    width = _power_of_two(head_dim) if head_dim <= 256 else 512
+    width = next_power_of_two(head_dim) if head_dim <= 256 else 512
     rows = max_queries * group
     most_rows = {"float32": 16, "split": 32, "bfloat16": 64}[products]
     if width == 512:
         most_rows = min(most_rows, 32 if products == "bfloat16" else 16)
-    rows_per_tile = min(most_rows, max(16, _power_of_two(rows)))
+    rows_per_tile = min(most_rows, next_power_of_two(rows, MIN_DOT))
     tokens_per_chunk = 64 if width <= 128 else 32
     if products == "float32":
         tokens_per_chunk //= 2
@@ -66,7 +67,3 @@ def triton_tiling(
         num_warps=8 if is_wide else 4,
         num_stages=2,
     )
-
-
-def _power_of_two(value: int) -> int:
-    return 1 << (value - 1).bit_length()

@@ -40,11 +40,6 @@ def paged_attention_tpu(
     **options,
 ) -> tuple[Float[Array, "S H Dv"], Float32[Array, "S H"]]:
     """See `pallas_kernels.paged_attention.paged_attention`; `options` are `_attend`'s."""
-    if tiling is not None and tiling.queries_per_tile != 1:
-        raise ValueError(
-            f"queries_per_tile={tiling.queries_per_tile} must be 1: decode has one query "
-            "per sequence."
-        )
 
     def tiles_of(first: Int32[Array, ""], num_rows: int, _: int):
         lengths = _rows(context_lens, first, num_rows)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pallas_kernels.layout import KVLayout
+from pallas_kernels.layout import TPU_ROW_TILE, KVLayout
 from pallas_kernels.paged_attention.tiling import Tiling, blocks_of
 from pallas_kernels.paged_attention.tpu.plan import Plan
 
@@ -33,7 +33,6 @@ TPU_CHUNK_BYTES = 2**20
 TPU_LOGITS_BYTES = 2**20
 TPU_CHUNK_TOKENS = {"decode": 1024, "ragged": 512}
 TPU_ROWS_PER_TILE = 256  # of queries times query heads of a kv head
-TPU_ROW_TILE = 8
 TPU_QUERY_ROWS_PER_TILE = 4096  # of all heads; more are slow to compile
 TPU_VMEM_SHARE = 0.75  # of a chip's; the rest is the compiler's
 

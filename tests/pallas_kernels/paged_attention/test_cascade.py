@@ -13,17 +13,21 @@ SHARED = 3  # blocks
 
 
 def inputs_of(case: Case, dtype: str):
-    """Tables that begin with the same blocks; the last row is padding."""
+    """Tables that begin with the same blocks; the first and the last row are padding."""
     inputs = make_inputs(case, platform="cpu", dtype=dtype)
-    tables = inputs.block_tables.at[:, :SHARED].set(inputs.block_tables[0, :SHARED])
-    lens = inputs.context_lens.at[-1].set(0)
+    tables = inputs.block_tables.at[:, :SHARED].set(inputs.block_tables[1, :SHARED])
+    tables = tables.at[0].set(0)
+    lens = inputs.context_lens.at[jnp.asarray([0, -1])].set(0)
     return inputs._replace(block_tables=tables, context_lens=lens)
 
 
+@pytest.mark.parametrize("implementation", ["xla", "cpu"])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("value_dim", [None, 16])
 @pytest.mark.parametrize("has_sinks", [False, True])
-def test_cascade_is_plain_decode(dtype, value_dim, has_sinks):
+def test_cascade_is_plain_decode(implementation, dtype, value_dim, has_sinks):
+    if implementation == "cpu":
+        pytest.importorskip("numba", reason="needs the extra cpu")
     case = Case(
         name="cascade",
         num_heads=6,
@@ -31,7 +35,7 @@ def test_cascade_is_plain_decode(dtype, value_dim, has_sinks):
         head_dim=32,
         value_dim=value_dim,
         block_size=8,
-        context_lens=(100, 24, 25, 77, 30),
+        context_lens=(50, 100, 24, 25, 77, 30),
         soft_cap=4.0,
         has_sinks=has_sinks,
     )
@@ -40,11 +44,25 @@ def test_cascade_is_plain_decode(dtype, value_dim, has_sinks):
     wanted = paged_attention(*inputs.arguments(), **options, implementation="reference")
     actual = jax.jit(
         lambda *arrays: cascade_paged_attention(
-            *arrays, **options, shared_blocks=SHARED, implementation="xla"
+            *arrays, **options, shared_blocks=SHARED, implementation=implementation
         )
     )(*inputs.arguments())
     np.testing.assert_allclose(actual, wanted, atol=TOLERANCE, rtol=TOLERANCE)
-    assert not np.asarray(actual[-1]).any()
+    assert not np.asarray(actual)[[0, -1]].any()
+
+
+def test_windows_are_refused():
+    case = Case(
+        name="few", num_heads=2, kv_heads=1, head_dim=8, block_size=4, context_lens=(9, 9)
+    )
+    with pytest.raises(TypeError, match="window"):
+        cascade_paged_attention(
+            *make_inputs(case, platform="cpu").arguments(),
+            scale=1.0,
+            shared_blocks=1,
+            implementation="xla",
+            window=3,
+        )
 
 
 def test_something_must_be_left():

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
+import numba
+
+from pallas_kernels import numba_ffi
 from pallas_kernels.kv_blocks import KVBlocks, make_cache
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.paged_attention import Tiling, paged_attention, ragged_paged_attention
@@ -259,3 +262,37 @@ def test_the_pool_is_never_copied(dtype):
         assert memory.alias_size_in_bytes == pool_bytes
         assert memory.temp_size_in_bytes < 0.02 * pool_bytes
     assert sizes[0][0].temp_size_in_bytes == sizes[1][0].temp_size_in_bytes
+
+
+def is_nan(case, inputs):
+    """All numbers of a result; `attend` would refuse such ones."""
+    op = ragged_paged_attention if case.query_lens else paged_attention
+    run = functools.partial(op, **case.options(), return_lse=True, implementation="cpu")
+    return all(np.isnan(x).all() for x in jax.block_until_ready(run(*inputs.arguments())))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("context_lens", [(9, 1), (9000, 1)], ids=["one thread", "all"])
+def test_a_worker_that_raises_leaves_nan(context_lens):
+    @numba.cfunc("int64(int64, int64)")
+    def worker(address, plan):
+        raise MemoryError("no scratch")
+
+    case = dataclasses.replace(DECODE["k3_b3"], context_lens=context_lens)
+    inputs = make_inputs(case, platform="cpu")
+    assert not is_nan(case, inputs)  # puts its own worker into the table
+    before, numba_ffi._table[0] = numba_ffi._table[0], worker.address
+    try:
+        assert is_nan(case, inputs)
+    finally:
+        numba_ffi._table[0] = before
+    assert_equal(attend(case, inputs, "cpu"), expected(case, inputs))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_step_that_cannot_be_planned_leaves_nan():
+    """Of fewer than no queries: its list of jobs cannot be allocated."""
+    case = RAGGED["window_b8"]
+    inputs = make_inputs(case, platform="cpu")
+    starts = jnp.arange(len(inputs.query_starts), dtype=jnp.int32) * -(10**5)
+    assert is_nan(case, inputs._replace(query_starts=starts))

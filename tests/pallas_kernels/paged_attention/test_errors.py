@@ -140,6 +140,13 @@ def test_each_implementation_has_tiles_of_its_own(implementation, platform, take
         paged_attention(*arguments, scale=1.0, implementation=implementation, tiling=tiling)
 
 
+def test_a_decode_tile_has_one_query():
+    arguments = make_inputs(CASE, platform="cpu").arguments()
+    tiling = Tiling(blocks_per_chunk=1, queries_per_tile=64)
+    with pytest.raises(ValueError, match="queries_per_tile=64 must be 1"):
+        paged_attention(*arguments, scale=1.0, implementation="xla", tiling=tiling)
+
+
 def test_a_tiling_has_tiles():
     with pytest.raises(ValueError, match="blocks_per_chunk=0"):
         Tiling(blocks_per_chunk=0, queries_per_tile=1)

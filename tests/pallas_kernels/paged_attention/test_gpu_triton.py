@@ -12,6 +12,7 @@ from pallas_kernels.kv_blocks import make_cache
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.paged_attention.cases import DECODE_CASES, RAGGED_CASES, make_inputs
 from pallas_kernels.paged_attention.gpu_triton import (
+    kernel,
     paged_attention_gpu_triton,
     ragged_paged_attention_gpu_triton,
 )
@@ -131,6 +132,42 @@ def test_entries_before_the_window_are_not_read():
     tables = jnp.where(entry < before[:, None], -7, inputs.block_tables)
     freed = attend(case, inputs._replace(block_tables=tables))
     assert_equal(freed, expected(case, inputs))
+
+
+def test_the_tables_are_looked_up(monkeypatch):
+    """Were they not, the cases above would show it: blocks are permuted."""
+    case = dataclasses.replace(DECODE["k3_b3"], context_lens=(20, 40))
+    inputs = make_inputs(case, platform="gpu")
+    wanted, _ = expected(case, inputs)
+    kv = jnp.nan_to_num(inputs.cache.kv, nan=0.5)
+    inputs = inputs._replace(cache=dataclasses.replace(inputs.cache, kv=kv))
+    last = inputs.cache.num_blocks - 1
+
+    def look_up(refs, rows, entry, is_read):
+        return jnp.where(is_read, jnp.minimum(entry, last), 0)
+
+    monkeypatch.setattr(kernel, "_look_up", look_up)
+    actual, _ = attend(case, inputs)
+    assert np.abs(actual - wanted).max(axis=(1, 2)).min() > 1000 * TOLERANCE
+
+
+@pytest.mark.parametrize("num_splits", [1, 2])
+@pytest.mark.parametrize("cases", [DECODE, RAGGED], ids=["decode", "ragged"])
+def test_a_nan_of_its_own_context_is_not_hidden(cases, num_splits):
+    """NaN that belongs to no context must not leak, but a diverged model must show."""
+    case = cases["k3_b3"]
+    inputs = make_inputs(case, platform="gpu")
+    last = (sum(case.query_lens) if case.query_lens else len(case.context_lens)) - 1
+    inputs = inputs._replace(q=inputs.q.at[last].set(jnp.nan))
+    is_ragged = inputs.num_seqs is not None
+    op = ragged_paged_attention_gpu_triton if is_ragged else paged_attention_gpu_triton
+    tiling = TritonTiling(**TILES | dict(num_splits=num_splits))
+    static = dict(tiling=tiling, device_kind=None, interpret=True)
+    run = jax.jit(functools.partial(op, **case.options(), **static))
+    out, lse = run(*inputs.arguments())
+    for x in (np.isnan(out).all(axis=2), np.isnan(lse)):
+        assert x[last].all()
+        assert x.sum() == case.num_heads
 
 
 def test_merge_of_nothing_is_empty():

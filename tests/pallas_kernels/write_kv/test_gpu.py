@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from pallas_kernels.gpu_moves import piece_shape
+from pallas_kernels.gpu_moves import MAX_ROWS, move_rows, piece_shape
 from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.write_kv.gpu import write_kv_gpu
@@ -51,3 +51,19 @@ def test_errors():
         write_kv_gpu(
             _pool("bfloat16", 10), jnp.zeros((1, 2, 10)), 0, jnp.zeros(1, jnp.int32)
         )
+
+
+@pytest.mark.parametrize("large", ["source", "target"])
+def test_rows_are_counted_in_int32(large):
+    """Shapes only: nothing as large as the pool is made."""
+    pools = {
+        name: jax.ShapeDtypeStruct((MAX_ROWS if name == large else 2, 16), jnp.int8)
+        for name in ("source", "target")
+    }
+    index = jax.ShapeDtypeStruct((2,), jnp.int32)
+
+    def run(source, target, src, dst):
+        return move_rows(source, src, target, dst, interpret=True)
+
+    with pytest.raises(ValueError, match="pool of 2147483648 rows .* than 2147483648"):
+        jax.eval_shape(run, pools["source"], pools["target"], index, index)

@@ -6,7 +6,7 @@ import pytest
 
 from pallas_kernels.aot.targets import TARGETS
 from paxkv.aot.jobs import ALL_OPS, Job, make_jobs, source_digest
-from paxkv.aot.report import failures, summary, table
+from paxkv.aot.report import failures, summary, table, unexpected_gaps
 
 CHIPS = [name for name, target in TARGETS.items() if target.platform != "cpu"]
 
@@ -85,5 +85,9 @@ def test_report():
     assert f"FAILED: {failed}: it spills" in lines
     assert f"FAILED: {failed}: it copies" in lines
     assert lines[-1] == "1 compiled, 1 failed, 1 refused, 1 not offered"
+    gaps = unexpected_gaps(rows)
+    assert gaps == [f"{missing}: not offered", f"{refused}: refused"]
+    on_b200 = [{**row, "target": "b200", "implementation": "gpu"} for row in rows]
+    assert unexpected_gaps(on_b200) == []
     assert failures(rows) == [rows[3]]
     assert Job.of_row(rows[0]) == ok
