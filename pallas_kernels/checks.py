@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from pallas_kernels.kv_blocks import KVBlocks
 
@@ -30,8 +32,21 @@ def choose(offered: Offered, implementation: str, op: str, cache: KVBlocks) -> C
     return getattr(import_module(offered[implementation]), f"{op}_{implementation}")
 
 
+def require_layer(layer: Any, cache: KVBlocks) -> None:
+    """A static layer lies in the pool; a traced one is an int32 scalar, taken on trust."""
+    if isinstance(layer, (int, np.integer)) and not isinstance(layer, bool):
+        if not 0 <= layer < cache.num_layers:
+            raise ValueError(
+                f"layer={layer} must be in [0, {cache.num_layers}), the pool's layers."
+            )
+    elif getattr(layer, "shape", None) != () or layer.dtype != jnp.int32:
+        raise ValueError(f"{layer=} must be an integer or an int32 scalar.")
+
+
 def require_int32(**arrays) -> None:
     """Tables, lengths and slots are int32: narrower ones overflow at long contexts."""
     for name, array in arrays.items():
+        if not hasattr(array, "dtype"):
+            raise ValueError(f"{name} is a {type(array).__name__}, must be an array.")
         if array.dtype != jnp.int32:
             raise ValueError(f"{name} has dtype {array.dtype}, must be int32; cast it.")

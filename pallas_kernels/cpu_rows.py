@@ -33,10 +33,17 @@ LAYERS, TARGET_LAYER, TARGET_ROWS, SOURCE_ROWS, ROW_BYTES, IS_WITHIN, THREADS = 
 
 @compiled
 def _copy(target, source, to, taken, integers, first, step):
-    """Every `step`-th row from `first` on, counted through all layers."""
+    """Every `step`-th row from `first` on, counted through all layers.
+
+    Rows that an array does not have are left out.
+    """
     count, row = len(to), np.int64(integers[ROW_BYTES])
     for i in range(first, integers[LAYERS] * count, step):
         layer, index = i // count, i % count
+        if not 0 <= to[index] < integers[TARGET_ROWS]:
+            continue
+        if not 0 <= taken[index] < integers[SOURCE_ROWS]:
+            continue
         target_row = (integers[TARGET_LAYER] + layer) * np.int64(integers[TARGET_ROWS])
         start = (target_row + to[index]) * row
         source_start = (layer * np.int64(integers[SOURCE_ROWS]) + taken[index]) * row

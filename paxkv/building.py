@@ -64,6 +64,11 @@ def build_engine(
     use_compilation_cache()
     model, device = decoder.config, current_device()
     implementation = resolve_implementation(config.implementation, device.platform)
+    if config.latent_prefill == "expanded" and model.latent is None:
+        raise ValueError(
+            f"latent_prefill='expanded' needs latent attention, {model.family=} has none; "
+            "use 'absorbed'."
+        )
     if config.latent_prefill == "expanded" and implementation not in EXPANDING:
         raise ValueError(
             f"latent_prefill='expanded' is not offered by {implementation=}; use one of "

@@ -31,7 +31,7 @@ def copy_blocks(
     check_blocks(src=src, dst=dst)
     if src.shape != dst.shape:
         raise ValueError(f"src {src.shape} and dst {dst.shape} must have equal lengths.")
-    return run(cache, src, dst)
+    return run(cache, src, dst) if len(src) else cache
 
 
 def gather_blocks(
@@ -64,7 +64,7 @@ def scatter_blocks(
     run = choose(IMPLEMENTATIONS, implementation, "scatter_blocks", cache)
     check_blocks(blocks=blocks)
     check_moved(cache, blocks, moved)
-    return run(cache, blocks, moved)
+    return run(cache, blocks, moved) if len(blocks) else cache
 
 
 def check_blocks(**lists) -> None:

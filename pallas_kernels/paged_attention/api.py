@@ -1,14 +1,17 @@
 """The contract of both attention ops, whatever implements them."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int32
 
-from pallas_kernels.checks import choose, require_int32
+from pallas_kernels.checks import choose, require_int32, require_layer
 from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.paged_attention.tiling import Tiling
+from pallas_kernels.paged_attention.xla_tile import value_dim
 
 IMPLEMENTATIONS = {
     name: f"pallas_kernels.paged_attention.{name}"
@@ -54,7 +57,9 @@ def paged_attention(
     Position p of sequence s lies in block `block_tables[s, p // B]` at offset p % B.
     Only positions [0, context_lens[s]) are read, and with a window only the last
     `window` of them: the other table entries may hold any value. K and V are read from
-    the pool, those of the query's own token included: call `write_kv` first.
+    the pool, those of the query's own token included: call `write_kv` first. A context
+    is at most P · B, and at least as long as the sequence's queries or 0; where numbers
+    in arrays break this, results are unspecified (NaN with `cpu`).
 
     With a latent pool (MLA) q is in the space of its rows, and so is the result, which
     has the pool's `value_dim` numbers: the up-projections are absorbed into the caller's
@@ -84,6 +89,7 @@ def paged_attention(
     run = choose(IMPLEMENTATIONS, implementation, "paged_attention", cache)
     check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks)
     check_head_dim(q, cache)
+    require_layer(layer, cache)
     if q.shape[0] != context_lens.shape[0]:
         raise ValueError(
             f"q of shape {q.shape} must have one row per sequence, context_lens has "
@@ -95,6 +101,8 @@ def paged_attention(
             f"queries_per_tile={tiling.queries_per_tile} must be 1: in decode a sequence "
             "has one query; pass 1, or omit tiling."
         )
+    if 0 in q.shape:
+        run = _nothing
     out, lse = run(
         q,
         cache,
@@ -156,6 +164,9 @@ def ragged_paged_attention(
             "value_dim to kv_layout, or omit expand."
         )
     check_ragged(context_lens, query_starts, num_seqs)
+    require_layer(layer, cache)
+    if 0 in (*q.shape, block_tables.shape[0]):
+        run = _nothing
     out, lse = run(
         q,
         cache,
@@ -183,8 +194,7 @@ def _chosen_options(
     """Keywords for those implementations that take them; others refuse their values."""
     options: dict[str, Any] = {}
     if chunk_size is not None:
-        if chunk_size < 1:
-            raise ValueError(f"{chunk_size=} must be at least 1; pass None for no chunks.")
+        _require_count(chunk_size=chunk_size)
         if implementation not in CHUNKED:
             raise ValueError(
                 f"{implementation=} takes no chunk_size, got {chunk_size}; use one of "
@@ -206,6 +216,23 @@ def _chosen_options(
     if implementation == "reference":
         return options
     return options | {"tiling": tiling, "device_kind": device_kind}
+
+
+def _nothing(q, cache: KVBlocks, *_, expand: Expand | None = None, **__):
+    """What no query of any sequence sees: shapes that compilers refuse end here."""
+    size = value_dim(cache.layout, expand)
+    return jnp.zeros((*q.shape[:2], size), q.dtype), jnp.full(q.shape[:2], -jnp.inf)
+
+
+def _require_count(**values: Any) -> None:
+    """A static number of tokens, that positions can be compared with."""
+    for name, value in values.items():
+        is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not is_integer or not 1 <= value < 2**31:
+            raise ValueError(
+                f"{name}={value} must be an integer of at least 1, below 2^31; pass None "
+                "for no limit."
+            )
 
 
 def check_head_dim(q, cache) -> None:
@@ -238,14 +265,15 @@ def check_inputs(q, cache, block_tables, context_lens, window, soft_cap, sinks) 
         )
     require_int32(block_tables=block_tables, context_lens=context_lens)
     if isinstance(window, (int, np.integer)):
-        if window < 1:
-            raise ValueError(f"{window=} must be at least 1; pass None for no window.")
+        _require_count(window=window)
     elif window is not None:
         require_int32(window=window)
         if window.shape != ():
             raise ValueError(f"window of shape {window.shape} must be a scalar.")
-    if soft_cap is not None and soft_cap <= 0:
-        raise ValueError(f"{soft_cap=} must be positive; pass None for no cap.")
+    if soft_cap is not None and not (
+        isinstance(soft_cap, (int, float)) and 0 < soft_cap < math.inf
+    ):
+        raise ValueError(f"{soft_cap=} must be a positive number; pass None for no cap.")
     if sinks is not None and sinks.shape != (q.shape[1],):
         raise ValueError(
             f"sinks of shape {sinks.shape} must have one entry per query head, q has "

@@ -12,7 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
-from pallas_kernels.paged_attention.api import paged_attention
+from pallas_kernels.paged_attention.api import (
+    check_head_dim,
+    check_inputs,
+    paged_attention,
+)
 
 
 def cascade_paged_attention(
@@ -44,6 +48,10 @@ def cascade_paged_attention(
             f"{shared_blocks=} must be at least 1 and leave an entry of block_tables "
             f"{block_tables.shape}; use paged_attention where nothing is shared."
         )
+    check_inputs(q, cache, block_tables, context_lens, None, soft_cap, sinks)
+    check_head_dim(q, cache)
+    if 0 in q.shape:
+        return jnp.zeros((*q.shape[:2], cache.layout.value_dim), q.dtype)
     options: Any = dict(
         scale=scale,
         soft_cap=soft_cap,

@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float, Int32
 
-from pallas_kernels.checks import choose, require_int32
+from pallas_kernels.checks import choose, require_int32, require_layer
 from pallas_kernels.kv_blocks import KVBlocks
 
 IMPLEMENTATIONS = {
@@ -31,6 +31,9 @@ def write_kv(
     """
     run = choose(IMPLEMENTATIONS, implementation, "write_kv", cache)
     check_write(cache, new_kv, slots)
+    require_layer(layer, cache)
+    if len(slots) == 0:
+        return cache
     return run(cache, new_kv, layer, slots)
 
 

@@ -83,6 +83,26 @@ def _job_rows(problem, job):
 
 
 @compiled
+def _is_within_bounds(pool, problem):
+    """Whether the arrays hold all that the numbers say, table entries taken on trust."""
+    tokens = len(problem.q) // (problem.num_heads * pool.dim)
+    if pool.start < 0 or pool.start >= len(pool.numbers):  # of the layer
+        return False
+    if problem.num_seqs < 0 or problem.num_seqs > len(problem.context_lens):
+        return False
+    for seq in range(problem.num_seqs):
+        begin, end = problem.query_starts[seq], problem.query_starts[seq + 1]
+        context = np.int64(problem.context_lens[seq])
+        if begin < 0 or end < begin or end > tokens:
+            return False
+        if context < 0 or context > problem.table_width * pool.block_size:
+            return False
+        if context and end - begin > context:
+            return False
+    return True
+
+
+@compiled
 def _make_jobs(pool, problem):
     """Jobs [count, JOB_FIELDS]; those with the most keys of a sequence come first."""
     tile = queries_per_tile(pool, problem)
@@ -307,7 +327,7 @@ def make_handler(version):
     """The foreign function; the arithmetic is that of the worker it is told to use.
 
     XLA does not learn of an exception here or in a worker (Numba prints it, as when
-    memory is short): results are NaN then.
+    memory is short): results are NaN then, and where arguments break the contract.
     """
 
     def handler(address):
@@ -316,6 +336,8 @@ def make_handler(version):
         _fill_results(address, np.nan, np.nan)  # stays if the next lines raise
         problem = _read_problem(address)
         pool = _read_pool(address, np.uint8)  # for its sizes
+        if not _is_within_bounds(pool, problem):
+            return 0
         jobs = _make_jobs(pool, problem)
         total, max_rows, tile_rows = 0, 0, 0
         for index in range(len(jobs)):

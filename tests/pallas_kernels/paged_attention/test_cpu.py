@@ -296,3 +296,33 @@ def test_a_step_that_cannot_be_planned_leaves_nan():
     inputs = make_inputs(case, platform="cpu")
     starts = jnp.arange(len(inputs.query_starts), dtype=jnp.int32) * -(10**5)
     assert is_nan(case, inputs._replace(query_starts=starts))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        dict(layer=jnp.int32(99)),
+        dict(layer=jnp.int32(-1)),
+        dict(context_lens=jnp.asarray([1000, 17], jnp.int32)),
+        dict(context_lens=jnp.asarray([2, 17], jnp.int32)),
+        dict(num_seqs=jnp.asarray([10**6], jnp.int32)),
+        dict(query_starts=jnp.asarray([0, 10**6, 10**6 + 1], jnp.int32)),
+        dict(query_starts=jnp.asarray([0, -3, 4], jnp.int32)),
+    ],
+    ids=lambda broken: next(iter(broken)),
+)
+def test_numbers_that_break_the_contract_give_nan_and_no_crash(broken):
+    case = Case(
+        name="bounds",
+        num_heads=4,
+        kv_heads=2,
+        head_dim=16,
+        block_size=4,
+        context_lens=(9, 17),
+        query_lens=(3, 1),
+    )
+    inputs = make_inputs(case, platform="cpu")._replace(**broken)
+    out = ragged_paged_attention(
+        *inputs.arguments(), **case.options(), implementation="cpu"
+    )
+    assert np.isnan(out).all()

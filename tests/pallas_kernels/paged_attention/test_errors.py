@@ -7,8 +7,10 @@ enforce would speak first.
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from pallas_kernels.checks import require_layer
 from pallas_kernels.paged_attention import (
     IMPLEMENTATIONS,
     Tiling,
@@ -53,10 +55,16 @@ def good():
             dict(context_lens=jnp.zeros(2, jnp.int16)),
             "context_lens has dtype int16.*int32",
         ),
-        (dict(window=0), "window=0 must be at least 1"),
-        (dict(window=-3), "window=-3 must be at least 1"),
+        (dict(window=0), "window=0 must be an integer of at least 1"),
+        (dict(window=-3), "window=-3 must be an integer of at least 1"),
+        (dict(window=2.0), "window is a float, must be an array"),
+        (dict(window=2**31), "window=2147483648 must be .* below 2"),
+        (dict(window=np.int64(2**32 + 2)), "window=4294967298 must be .* below 2"),
+        (dict(window=True), "window=True must be an integer"),
         (dict(window=i32(2)), r"window of shape \(2,\) must be a scalar"),
-        (dict(soft_cap=0.0), "soft_cap=0.0 must be positive"),
+        (dict(soft_cap=0.0), "soft_cap=0.0 must be a positive number"),
+        (dict(soft_cap=float("nan")), "soft_cap=nan must be a positive number"),
+        (dict(soft_cap=float("inf")), "soft_cap=inf must be a positive number"),
         (dict(sinks=jnp.zeros(3)), r"sinks of shape \(3,\).*q has 4"),
     ],
 )
@@ -96,7 +104,7 @@ def test_a_pool_is_laid_out_for_one_platform(name):
 
 def test_options_that_only_some_take():
     arguments = make_inputs(CASE, platform="tpu").arguments()
-    with pytest.raises(ValueError, match="chunk_size=0 must be at least 1"):
+    with pytest.raises(ValueError, match="chunk_size=0 must be an integer of at least 1"):
         paged_attention(*arguments, scale=1.0, implementation="xla", chunk_size=0)
     with pytest.raises(ValueError, match="'tpu' takes no chunk_size, got 8; use one of"):
         paged_attention(*arguments, scale=1.0, implementation="tpu", chunk_size=8)
@@ -112,6 +120,30 @@ def test_options_that_only_some_take():
 def test_queries_have_the_head_size_of_the_pool(good):
     with pytest.raises(ValueError, match=r"\(2, 4, 16\) must be \[queries, H, 8\]"):
         check_head_dim(jnp.zeros((2, 4, 16)), good["cache"])
+
+
+@pytest.mark.parametrize("layer", [2, -1, 1.5, jnp.float32(0), jnp.zeros(1, jnp.int32)])
+def test_a_layer_is_one_of_the_pool_s(good, layer):
+    require_layer(1, good["cache"])
+    require_layer(jnp.int32(7), good["cache"])
+    with pytest.raises(ValueError, match=r"layer=.* must be "):
+        require_layer(layer, good["cache"])
+
+
+@pytest.mark.parametrize("implementation", ["reference", "xla", "cpu"])
+def test_nothing_to_attend(implementation):
+    if implementation == "cpu":
+        pytest.importorskip("numba", reason="needs the extra cpu")
+    q, cache, layer, tables, lens = make_inputs(CASE, platform="cpu").arguments()
+    options = dict(scale=1.0, implementation=implementation, return_lse=True)
+    out, _ = paged_attention(q[:0], cache, layer, tables[:0], lens[:0], **options)
+    assert out.shape == (0, 4, 8)
+    for queries, rows in ((0, 2), (3, 0)):
+        x = jnp.zeros((queries, 4, 8), jnp.bfloat16)
+        rest = (tables[:rows], lens[:rows], i32(rows + 1), i32(1))
+        out, lse = ragged_paged_attention(x, cache, layer, *rest, **options)
+        assert out.shape == (queries, 4, 8) and out.dtype == jnp.bfloat16
+        assert not out.any() and jnp.isneginf(lse).all()
 
 
 def test_decode_takes_one_query_per_sequence():

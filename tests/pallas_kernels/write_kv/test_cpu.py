@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from pallas_kernels.kv_blocks import KVBlocks
+from pallas_kernels.kv_blocks import KVBlocks, make_cache
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.write_kv import write_kv
 
@@ -49,3 +49,14 @@ def test_a_donated_pool_is_written_in_place():
     assert cache.kv.is_deleted()
     stored = np.asarray(written.rows(), np.float32)[1].reshape(36, 4, 64)
     np.testing.assert_array_equal(np.flatnonzero(stored.any(axis=(1, 2))), slots)
+
+
+def test_rows_that_the_pool_lacks_are_left_out():
+    cache = make_cache(
+        kv_layout(1, 8, "float32", "cpu"), num_layers=2, num_blocks=3, block_size=2
+    )
+    rows = jnp.ones((3, 2, 8))
+    slots = jnp.asarray([-3, 10**8, 5], jnp.int32)
+    written = write_kv(cache, rows, 1, slots, implementation="cpu")
+    assert np.asarray(written.kv).sum() == 16
+    assert np.asarray(written.kv[1, 2, 1]).all()
