@@ -15,6 +15,7 @@ from pallas_kernels.numba_ffi import (
     FRAME_WORDS,
     RESULTS,
     buffer_array,
+    buffer_dims,
     compiled,
     must_execute,
     num_threads,
@@ -67,6 +68,10 @@ def make_handler(version):
         args = frame[ARGUMENTS]
         to, taken = buffer_array(args, 1, np.int32), buffer_array(args, 2, np.int32)
         integers = buffer_array(args, 3, np.int32)
+        last_layer = np.int64(integers[TARGET_LAYER]) + integers[LAYERS] - 1
+        num_layers = buffer_dims(frame[RESULTS], 0)[0]
+        if integers[TARGET_LAYER] < 0 or last_layer >= num_layers:
+            return 0  # as rows that an array does not have
         target = buffer_array(frame[RESULTS], 0, np.uint8)
         # flat arrays have as many entries as numbers: only their start is used
         source = target if integers[IS_WITHIN] else buffer_array(args, 0, np.uint8)

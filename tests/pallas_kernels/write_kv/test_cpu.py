@@ -60,3 +60,16 @@ def test_rows_that_the_pool_lacks_are_left_out():
     written = write_kv(cache, rows, 1, slots, implementation="cpu")
     assert np.asarray(written.kv).sum() == 16
     assert np.asarray(written.kv[1, 2, 1]).all()
+
+
+@pytest.mark.parametrize("layer", [-1, 2, 10**6])
+def test_a_layer_that_the_pool_lacks_is_left_out(layer):
+    """A traced one, which no check sees before."""
+    cache = make_cache(
+        kv_layout(1, 8, "float32", "cpu"), num_layers=2, num_blocks=3, block_size=2
+    )
+    slots = jnp.asarray([2], jnp.int32)
+    written = write_kv(
+        cache, jnp.ones((1, 2, 8)), jnp.int32(layer), slots, implementation="cpu"
+    )
+    assert not np.asarray(written.kv).any()
