@@ -16,7 +16,6 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import app, flags, logging
@@ -32,6 +31,7 @@ from paxkv.results import (
     RunInfo,
     append_row,
     prepare_folder,
+    rows_by,
     run_facts,
 )
 
@@ -96,24 +96,14 @@ def make_problems() -> list[Problem]:
     return [problem for problem in problems if problem.kv_bytes <= MAX_GB.value * 1e9]
 
 
-def read_done(path: Path | None) -> dict[str, Any]:
-    """Rows of an earlier run, by their problem."""
-    if path is None or not path.exists():
-        return {}
-    try:
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        return {json.dumps(row["problem"]): row for row in rows}
-    except (ValueError, KeyError, TypeError) as error:
-        raise app.UsageError(
-            f"--out={path} was not written by this; name another."
-        ) from error
-
-
 def main() -> int:
     logging.set_verbosity(logging.WARNING)
     problems = make_problems()
     out = Path(OUT.value) if OUT.value else None
-    done = read_done(out)
+    try:
+        done = rows_by(lambda row: json.dumps(row["problem"]), out)
+    except ValueError as error:
+        raise app.UsageError(f"--out={error}") from error
     platform = jax.default_backend()
     names = IMPLEMENTATIONS.value or CHOICES[platform]
     try:

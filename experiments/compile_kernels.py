@@ -15,7 +15,6 @@ it lacks, unless sources or compilers changed. Needs the environment of scripts/
 but for --target=cpu.
 """
 
-import json
 import re
 import sys
 from collections.abc import Collection
@@ -37,6 +36,7 @@ from paxkv.results import (
     RunInfo,
     append_row,
     prepare_folder,
+    rows_by,
     run_facts,
 )
 
@@ -78,20 +78,16 @@ def check_flags() -> None:
 
 def read_done(path: Path | None, jobs: Collection[Job], digest: str) -> dict[str, Any]:
     """Rows of an earlier run that are asked for again and still hold, by their job."""
-    if path is None or not path.exists():
-        return {}
-    wanted, done = set(map(str, jobs)), {}
+
+    def key(row: Any) -> tuple[str, str]:
+        return str(Job.of_row(row)), row["digest"]
+
     try:
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        for row in rows:
-            job = str(Job.of_row(row))
-            if job in wanted and row["digest"] == digest:
-                done[job] = row
-    except (ValueError, KeyError, TypeError) as error:
-        raise app.UsageError(
-            f"--out={path} is not a file that this experiment wrote; name another."
-        ) from error
-    return done
+        rows = rows_by(key, path)
+    except ValueError as error:
+        raise app.UsageError(f"--out={error}") from error
+    wanted = set(map(str, jobs))
+    return {job: row for (job, d), row in rows.items() if d == digest and job in wanted}
 
 
 def main() -> int:

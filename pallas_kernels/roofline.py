@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pallas_kernels.aot.cases import CASES, CompileCase
+from pallas_kernels.aot.targets import A100, B200, H100, GpuChip
 from pallas_kernels.layout import kv_layout
 from pallas_kernels.paged_attention.cases import Case
 
@@ -29,15 +30,21 @@ class Chip:
     flops_per_s: float  # dense bfloat16 products
 
 
+def _gpu(chip: GpuChip, flops_per_s: float) -> Chip:
+    return Chip(
+        platform="gpu", bytes_per_s=float(chip.memory_bytes_per_s), flops_per_s=flops_per_s
+    )
+
+
 # Vendors' data sheets: Google Cloud's pages of each TPU, NVIDIA's of each GPU (SXM).
 CHIPS: Mapping[str, Chip] = {
     "v4": Chip(platform="tpu", bytes_per_s=1228e9, flops_per_s=275e12),
     "v5e": Chip(platform="tpu", bytes_per_s=819e9, flops_per_s=197e12),
     "v5p": Chip(platform="tpu", bytes_per_s=2765e9, flops_per_s=459e12),
     "v6e": Chip(platform="tpu", bytes_per_s=1640e9, flops_per_s=918e12),
-    "a100": Chip(platform="gpu", bytes_per_s=2039e9, flops_per_s=312e12),
-    "h100": Chip(platform="gpu", bytes_per_s=3352e9, flops_per_s=989e12),
-    "b200": Chip(platform="gpu", bytes_per_s=8000e9, flops_per_s=2250e12),
+    "a100": _gpu(A100, 312e12),
+    "h100": _gpu(H100, 989e12),
+    "b200": _gpu(B200, 2250e12),
 }
 
 

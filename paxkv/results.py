@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -163,6 +163,23 @@ def prepare_folder(folder: Path) -> None:
             probe.write_bytes(b"\n")
         finally:
             probe.unlink(missing_ok=True)
+
+
+def rows_by(key: Callable[[Row], Hashable], path: Path | None) -> dict[Any, Row]:
+    """Rows of an earlier run, the last of each key; none where there is no file.
+
+    Raises:
+      ValueError: the file holds something else than rows that have this key.
+    """
+    if path is None or not path.exists():
+        return {}
+    try:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return {key(row): row for row in rows}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is not a file that this experiment wrote; name another."
+        ) from error
 
 
 def append_row(path: Path, row: Row) -> None:

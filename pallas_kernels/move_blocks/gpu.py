@@ -28,8 +28,6 @@ def copy_blocks_gpu(
     interpret: bool = False,
 ) -> KVBlocks:
     """See `pallas_kernels.move_blocks.copy_blocks`."""
-    if len(src) == 0:  # which a GPU refuses to launch
-        return cache
     sizes = (cache.num_layers, cache.num_blocks)
     kv = move_rows(
         None,
@@ -51,10 +49,8 @@ def gather_blocks_gpu(
     kv, scales = cache.kv, cache.scales
     shape = (cache.num_layers, len(blocks), *kv.shape[2:])
     rows = _rows(blocks, cache.num_layers, cache.num_blocks)
-    moved = jnp.zeros(shape, kv.dtype)
-    if len(blocks) > 0:  # a GPU refuses to launch nothing
-        index = jnp.arange(len(rows), dtype=jnp.int32)
-        moved = move_rows(_flat(kv), rows, None, index, interpret=interpret).reshape(shape)
+    index = jnp.arange(len(rows), dtype=jnp.int32)
+    moved = move_rows(_flat(kv), rows, None, index, interpret=interpret).reshape(shape)
     if scales is not None:
         scales = scales[:, blocks]
     return KVBlocks(kv=moved, scales=scales, layout=cache.layout)
@@ -68,8 +64,6 @@ def scatter_blocks_gpu(
     interpret: bool = False,
 ) -> KVBlocks:
     """See `pallas_kernels.move_blocks.scatter_blocks`."""
-    if len(blocks) == 0:  # which a GPU refuses to launch
-        return cache
     rows = _rows(blocks, cache.num_layers, cache.num_blocks)
     index = jnp.arange(len(rows), dtype=jnp.int32)
     kv = move_rows(_flat(moved.kv), index, _flat(cache.kv), rows, interpret=interpret)

@@ -65,8 +65,6 @@ def _copy(
       target: changed in place, or the shape of a new array, every block of which is a dst.
     """
     is_new = isinstance(target, jax.ShapeDtypeStruct)
-    if len(src) == 0:
-        return jnp.zeros(target.shape, target.dtype) if is_new else target
     arrays = [x for x in (source, None if is_new else target) if x is not None]
     in_flight = min(COPIES_IN_FLIGHT, len(src))
     return pl.pallas_call(

@@ -17,6 +17,7 @@ from pallas_kernels.paged_attention.api import (
     check_inputs,
     paged_attention,
 )
+from pallas_kernels.paged_attention.merging import join_sinks, merge_parts
 
 
 def cascade_paged_attention(
@@ -90,20 +91,5 @@ def cascade_paged_attention(
         jnp.maximum(context_lens - shared_tokens, 0),
         **options,
     )
-    return _merge(prefix, prefix_lse, rest, rest_lse, sinks).astype(q.dtype)
-
-
-def _merge(a, a_lse, b, b_lse, sinks) -> Float[Array, "S H Dv"]:
-    """Attention over both parts, from that over each; empty parts have lse = -inf."""
-    largest = jnp.maximum(a_lse, b_lse)
-    is_empty = jnp.isneginf(largest)
-    if sinks is not None:  # one more logit, without a value
-        largest = jnp.maximum(largest, sinks.astype(jnp.float32))
-    base = jnp.where(is_empty, 0, largest)
-    a_weight, b_weight = jnp.exp(a_lse - base), jnp.exp(b_lse - base)
-    total = a_weight + b_weight
-    if sinks is not None:
-        total += jnp.exp(sinks.astype(jnp.float32) - base)
-    total = jnp.where(is_empty, 1, total)
-    out = a_weight[..., None] * a + b_weight[..., None] * b
-    return out / total[..., None]
+    out, lse = merge_parts(jnp.stack([prefix, rest]), jnp.stack([prefix_lse, rest_lse]))
+    return join_sinks(out, lse, sinks)[0].astype(q.dtype)

@@ -32,7 +32,7 @@ def write_kv(
     run = choose(IMPLEMENTATIONS, implementation, "write_kv", cache)
     check_write(cache, new_kv, slots)
     require_layer(layer, cache)
-    if len(slots) == 0:
+    if len(slots) == 0:  # which some compilers refuse
         return cache
     return run(cache, new_kv, layer, slots)
 

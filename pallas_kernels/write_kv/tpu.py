@@ -37,8 +37,6 @@ def write_kv_tpu(
     Args:
       interpret: `pltpu.InterpretParams` to run without a TPU, in tests.
     """
-    if len(slots) == 0:
-        return cache
     layer = jnp.asarray(layer, jnp.int32)
     stored, new_scales = cache.layout.encode(new_kv)
     where = dict(block_size=cache.block_size, layer=layer, slots=slots)

@@ -11,7 +11,6 @@ weights before they meet V.
 import math
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -29,6 +28,7 @@ from pallas_kernels.paged_attention.gpu.tiling import (
     GpuTiling,
     gpu_tiling,
 )
+from pallas_kernels.paged_attention.merging import join_sinks, merge_parts
 
 HOPPER = ("H100", "H200", "H800", "H20")  # parts of the names of chips that have wgmma
 NO_WINDOW = 2**30  # tokens, more than any context has
@@ -198,28 +198,6 @@ def _attend(
     )
 
 
-def _merge(
-    out: Float[Array, "splits K rows Dv"],
-    lse: Float32[Array, "splits K rows"],
-    sinks: Float[Array, "H"] | None,
-    groups: int,
-) -> tuple[Float32[Array, "K rows Dv"], Float32[Array, "K rows"]]:
-    """Weighs splits by their shares of the softmax; where lse is -inf, out is garbage.
-
-    Rows are the heads of a group, query by query.
-    """
-    total = lse[0] if lse.shape[0] == 1 else jax.nn.logsumexp(lse, axis=0)
-    is_empty = jnp.isneginf(total)
-    if sinks is not None:
-        sinks = sinks.astype(jnp.float32).reshape(-1, groups)
-        sinks = jnp.tile(sinks, (1, total.shape[1] // groups))
-        total = jnp.where(is_empty, total, jnp.logaddexp(total, sinks))
-    share = jnp.exp(lse - jnp.where(is_empty, 0, total))[..., None]
-    # garbage only there: a NaN of a context must show
-    is_garbage = jnp.isneginf(lse)[..., None]
-    return jnp.where(is_garbage, 0, share * out.astype(jnp.float32)).sum(axis=0), total
-
-
 def _rows_of(q: Float[Array, "T H D"], kv_heads: int) -> Float[Array, "K rows D"]:
     """A row per query and head of the group, for each kv head, as the products round."""
     num_tokens, num_heads, dim = q.shape
@@ -232,6 +210,19 @@ def _heads_of(rows: Float[Array, "K rows *rest"], groups: int) -> Float[Array, "
     kv_heads, _, *rest = rows.shape
     rows = rows.reshape(kv_heads, -1, groups, *rest).swapaxes(0, 1)
     return rows.reshape(rows.shape[0], kv_heads * groups, *rest)
+
+
+def _joined(
+    out: Float[Array, "splits K rows Dv"],
+    lse: Float32[Array, "splits K rows"],
+    sinks: Float[Array, "H"] | None,
+    groups: int,
+    dtype: np.dtype,
+) -> tuple[Float[Array, "T H Dv"], Float32[Array, "T H"]]:
+    """Merges splits, rows back to heads, and lets sinks join."""
+    out, lse = (_heads_of(x, groups) for x in merge_parts(out, lse))
+    out, lse = join_sinks(out, lse, sinks)
+    return out.astype(dtype), lse
 
 
 def paged_attention_gpu(
@@ -275,8 +266,7 @@ def paged_attention_gpu(
         x = x.reshape(*x.shape[:2], num_seqs, -1, *x.shape[3:])[:, :, :, :groups]
         return x.reshape(*x.shape[:2], num_seqs * groups, *x.shape[4:])
 
-    out, lse = _merge(of_heads(out), of_heads(lse), sinks, groups)
-    return _heads_of(out, groups).astype(q.dtype), _heads_of(lse, groups)
+    return _joined(of_heads(out), of_heads(lse), sinks, groups, q.dtype)
 
 
 def ragged_paged_attention_gpu(
@@ -319,5 +309,4 @@ def ragged_paged_attention_gpu(
     lse = lse.at[:, :, cut.row_of_result].get(mode="clip")
     lse = jnp.where(is_row, lse, -jnp.inf)
     out = out.at[:, :, cut.row_of_result].get(mode="clip")
-    out, lse = _merge(out, lse, sinks, groups)
-    return _heads_of(out, groups).astype(q.dtype), _heads_of(lse, groups)
+    return _joined(out, lse, sinks, groups, q.dtype)

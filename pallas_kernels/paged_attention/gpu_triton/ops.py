@@ -1,7 +1,7 @@
 """Both attention ops in Pallas Triton, for Ampere, Hopper and AMD chips.
 
 Where sequences are few and long, the keys of a tile are split between programs, and their
-parts are put together by lse (Flash-Decoding, Dao et al. 2023).
+parts are put together by lse.
 """
 
 from functools import partial
@@ -22,6 +22,7 @@ from pallas_kernels.paged_attention.gpu_triton.kernel import (
     paged_attention_kernel,
 )
 from pallas_kernels.paged_attention.gpu_triton.tiling import TritonTiling, triton_tiling
+from pallas_kernels.paged_attention.merging import merge_parts
 from pallas_kernels.triton_calls import scalar_argument, triton_call
 
 MAX_BLOCK_SIZE = 256
@@ -68,20 +69,8 @@ def _attend(
     )
     if splits == 1:
         return out[0], lse[0]
-    out, lse = merge_splits(out, lse)
+    out, lse = merge_parts(out, lse)
     return out.astype(q.dtype), lse
-
-
-def merge_splits(
-    out: Float32[Array, "splits T H Dv"], lse: Float32[Array, "splits T H"]
-) -> tuple[Float32[Array, "T H Dv"], Float32[Array, "T H"]]:
-    """Attention over disjoint sets of keys as attention over their union.
-
-    A set without keys has lse = -inf; where all are empty the result is 0.
-    """
-    total = jax.nn.logsumexp(lse, axis=0)
-    weights = jnp.exp(lse - jnp.where(jnp.isneginf(total), 0.0, total))
-    return (out * weights[..., None]).sum(axis=0), total
 
 
 def decode_tiles(context_lens: Int32[Array, "S"], group: int, rows_per_tile: int) -> Tiles:

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Float32, Int32
 
 from pallas_kernels.kv_blocks import KVBlocks
 from pallas_kernels.layout import KVLayout
+from pallas_kernels.paged_attention.merging import join_sinks
 from pallas_kernels.paged_attention.tiling import Tiling
 from pallas_kernels.paged_attention.tpu.kernel import call_kernel
 from pallas_kernels.paged_attention.tpu.plan import Plan
@@ -199,9 +200,5 @@ def _finish(
     out = result[..., first : first + layout.value_dim]
     lse = result[..., -1]
     lse = jnp.where(is_query[:, None], lse, -jnp.inf)  # other rows were never written
-    is_empty = jnp.isneginf(lse)
-    if sinks is not None:
-        joined = jnp.logaddexp(lse, sinks.astype(jnp.float32))
-        out *= jnp.exp(lse - joined)[..., None]
-        lse = jnp.where(is_empty, lse, joined)
-    return jnp.where(is_empty[..., None], 0, out), lse
+    out = jnp.where(jnp.isneginf(lse)[..., None], 0, out)
+    return join_sinks(out, lse, sinks)

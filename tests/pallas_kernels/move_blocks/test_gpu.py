@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from pallas_kernels.move_blocks import copy_blocks, gather_blocks, scatter_blocks
 from pallas_kernels.move_blocks.gpu import (
     copy_blocks_gpu,
     gather_blocks_gpu,
@@ -47,7 +48,8 @@ def test_moves(dtype, shape):
 
 def test_nothing_to_move():
     cache, none = pool("float32", "gpu"), jnp.zeros(0, jnp.int32)
-    assert copy_blocks_gpu(cache, none, none) is cache
-    moved = gather_blocks_gpu(cache, none)
+    by = dict(implementation="gpu")
+    assert copy_blocks(cache, none, none, **by) is cache
+    moved = gather_blocks(cache, none, **by)
     assert moved.num_blocks == 0
-    assert scatter_blocks_gpu(cache, none, moved) is cache
+    assert scatter_blocks(cache, none, moved, **by) is cache

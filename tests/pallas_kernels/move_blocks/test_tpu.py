@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels.move_blocks import tpu
+from pallas_kernels.move_blocks import copy_blocks, gather_blocks, scatter_blocks, tpu
 from pallas_kernels.move_blocks.tpu import (
     copy_blocks_tpu,
     gather_blocks_tpu,
@@ -63,10 +63,11 @@ def test_swap_out_and_in(dtype, heads, capfd):
 def test_nothing_to_move():
     cache = pool("int8", "tpu")
     nothing = jnp.zeros(0, jnp.int32)
-    assert_same_blocks(copy_blocks_tpu(cache, nothing, nothing), cache)
-    moved = gather_blocks_tpu(cache, nothing)
+    by = dict(implementation="tpu")
+    assert_same_blocks(copy_blocks(cache, nothing, nothing, **by), cache)
+    moved = gather_blocks(cache, nothing, **by)
     assert moved.num_blocks == 0
-    assert_same_blocks(scatter_blocks_tpu(cache, nothing, moved), cache)
+    assert_same_blocks(scatter_blocks(cache, nothing, moved, **by), cache)
 
 
 def test_the_detector_sees_races(capfd):

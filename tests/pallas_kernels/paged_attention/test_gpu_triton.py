@@ -16,8 +16,8 @@ from pallas_kernels.paged_attention.gpu_triton import (
     paged_attention_gpu_triton,
     ragged_paged_attention_gpu_triton,
 )
-from pallas_kernels.paged_attention.gpu_triton.ops import merge_splits
 from pallas_kernels.paged_attention.gpu_triton.tiling import TritonTiling, triton_tiling
+from pallas_kernels.paged_attention.merging import merge_parts
 from pallas_kernels.paged_attention.reference import (
     paged_attention_reference,
     ragged_paged_attention_reference,
@@ -171,7 +171,7 @@ def test_a_nan_of_its_own_context_is_not_hidden(cases, num_splits):
 
 
 def test_merge_of_nothing_is_empty():
-    out, lse = merge_splits(jnp.zeros((3, 1, 2, 4)), jnp.full((3, 1, 2), -jnp.inf))
+    out, lse = merge_parts(jnp.zeros((3, 1, 2, 4)), jnp.full((3, 1, 2), -jnp.inf))
     np.testing.assert_array_equal(out, 0)
     np.testing.assert_array_equal(lse, -np.inf)
 

@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.kv_blocks import KVBlocks, make_cache
 from pallas_kernels.layout import kv_layout
-from pallas_kernels.write_kv import tpu
+from pallas_kernels.write_kv import tpu, write_kv
 from pallas_kernels.write_kv.reference import write_kv_reference
 from pallas_kernels.write_kv.tpu import write_kv_tpu
 from tests.pallas_kernels.move_blocks.moving import assert_same_blocks
@@ -82,7 +82,13 @@ def test_pads_alone_write_nothing(capfd):
 
 def test_no_tokens():
     cache = poisoned_pool("float32", 3, kv_heads=1, head_dim=24)
-    nothing = write_kv_tpu(cache, jnp.zeros((0, 2, 24)), 0, jnp.zeros(0, jnp.int32))
+    nothing = write_kv(
+        cache,
+        jnp.zeros((0, 2, 24)),
+        0,
+        jnp.zeros(0, jnp.int32),
+        implementation="tpu",
+    )
     assert nothing is cache
 
 
