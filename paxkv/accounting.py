@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from paxkv.allocators import Allocator
-from paxkv.allocators.contiguous import Regions
+from paxkv.moves import SwapIn, SwapOut, CopyBlock
 from paxkv.sequence_tables import SequenceTables
 from paxkv.types import Plan, PoolPartition, StepMetrics
 
@@ -25,22 +25,31 @@ def partition_pool(
       computed_tokens: K/V that each of them has.
       head_refused: the allocator had no room for the head of the queue.
     """
-    token_states = int(computed_tokens.sum())
-    in_tables = int(tables.num_blocks[group][rows].sum()) * allocator.block_size
-    free = allocator.num_free * allocator.block_size
-    if allocator.regions is None:
+    usage, size = allocator.usage(group), allocator.block_size
+    counts = tables.num_blocks[group][rows]
+    if usage.regions is None:
+        used = usage.num_blocks - 1 - usage.num_available
+        ends = np.maximum(computed_tokens, tables.first_write[rows])
+        unfilled = counts * size - ends
+        if allocator.shares_tails:  # a last block that several rows share has one tail
+            last = tables.block_tables[group][rows, counts - 1]
+            unfilled = unfilled[np.unique(last, return_index=True)[1]]
+        tail = int(unfilled.sum())
         return PoolPartition(
-            token_states=token_states,
-            tail=in_tables - token_states,
+            token_states=used * size - tail,
+            tail=tail,
             reserved=0,
             internal=0,
             rounding=0,
-            cached=0,
-            free=free,
+            cached=usage.num_cached * size,
+            free=usage.num_free * size,
             unusable_free=0,  # any free block serves any sequence
         )
-    regions: Regions = allocator.regions
-    held = int(regions.num_blocks[rows].sum()) * allocator.block_size
+    token_states = int(computed_tokens.sum())
+    in_tables = int(counts.sum()) * size
+    free = usage.num_free * size
+    regions = usage.regions
+    held = int(regions.num_blocks[rows].sum()) * size
     promised = int(regions.reserved_tokens[rows].sum())
     final = int(regions.final_tokens[rows].sum())
     return PoolPartition(
@@ -69,4 +78,12 @@ def step_metrics(plan: Plan, duration_s: float, table_bytes: int) -> StepMetrics
         num_preempted=plan.num_preempted,
         partitions=plan.partitions,
         table_bytes=table_bytes,
+        num_duplicate_blocks=plan.num_duplicate_blocks,
+        num_copied_blocks=_count(plan, CopyBlock),
+        num_swapped_out_blocks=_count(plan, SwapOut),
+        num_swapped_in_blocks=_count(plan, SwapIn),
     )
+
+
+def _count(plan: Plan, kind: type) -> int:
+    return sum(isinstance(move, kind) for move in plan.moves)

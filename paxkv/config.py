@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from paxkv.checks import Check, integer_in, named, number_where, one_of, optional
+from paxkv.checks import Check, flag, integer_in, named, number_where, one_of, optional
+from paxkv.policies.admission import ADMISSION_POLICIES
+from paxkv.policies.eviction import EVICTION_POLICIES
+from paxkv.policies.naming import policy_named
+from paxkv.policies.pressure import PRESSURE_POLICIES
+from paxkv.policies.scheduling import SCHEDULING_POLICIES
 from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import MAX_SEED
 
@@ -12,6 +17,9 @@ AllocatorName = Literal["paged", "contiguous_max", "contiguous_pow2", "contiguou
 CacheDtype = Literal["float32", "bfloat16", "int8", "float8_e4m3fn"]
 MatmulPrecision = Literal["highest", "default"]
 LatentPrefill = Literal["absorbed", "expanded"]
+Granularity = Literal["block", "token"]
+HostWrite = Literal["write_back", "write_through", "write_through_selective"]
+OUTCOMES = ("completed", "cancelled", "failed", "preempted")
 
 
 def _keep_checked(config: Any, checks: Mapping[str, Check]) -> None:
@@ -35,9 +43,36 @@ class CacheConfig:
     # order in which free blocks (or a buddy arena's chunks) are first handed out; None:
     # by address. Results must not depend on it.
     shuffle_seed: int | None = None
+    # blocks of the layers with windows, where a model has both kinds; None: num_blocks,
+    # or as many as max_num_seqs sequences can use
+    num_window_blocks: int | None = None
+    prefix_caching: bool = False  # requests share the K/V of equal prefixes
+    granularity: str = "block"  # of sharing; "token": copies a block that matches in part
+    eviction: str = "lru"  # of cached blocks: a name in EVICTION_POLICIES or a path
+    deduplicate: bool = True  # of two equal blocks that requests computed, keep one
+    host_blocks: int = 0  # per group: for swapped sequences and evicted cached blocks
+    host_write: str = "write_back"  # when cached blocks are copied to the host
+    disk_folder: str | None = None  # for blocks that leave the host
+    disk_bytes: int = 2**30  # most that the folder may hold
+    checksums: bool = True  # of blocks on the host and on disk
+    # fault modes; results must not depend on them
+    poison: bool = False  # fills blocks with NaN when they are freed and when handed out
+    force_miss: bool = False  # requests find nothing in the cache
+    delay_steps: int = 0  # transfers to the host land so many steps late
 
     def __post_init__(self):
         _keep_checked(self, _CACHE_CHECKS)
+        if self.prefix_caching and self.allocator != "paged":
+            raise ValueError(
+                f"prefix_caching needs blocks that can be shared, {self.allocator=} has "
+                "regions; use allocator='paged', or prefix_caching=False."
+            )
+        if self.disk_folder is not None and not (self.host_blocks and self.prefix_caching):
+            raise ValueError(
+                f"{self.disk_folder=} takes cached blocks that leave the host: it needs "
+                f"prefix_caching and host_blocks > 0, not {self.prefix_caching} and "
+                f"{self.host_blocks}."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +85,16 @@ class SchedulerConfig:
     victim: str = "newest"  # whom to preempt: a name in VICTIM_POLICIES
     max_preemptions: int = 8  # of one request; then it is exempt
     preempt_every: int = 0  # fault injection: preempt the newest each k-th step; 0: never
+    # policies: names in their modules' tables, or import paths (docs/policies.md)
+    pressure: str = "preempt_recompute"  # what becomes of a victim
+    admission: str = "watermark"  # how many blocks stay free
+    scheduling: str = "fcfs"  # who is admitted first
+    hold_shared_prefixes: bool = False  # wait for a prefix that another is computing
+    # after which ends a request's blocks stay cached
+    retain: tuple[str, ...] = OUTCOMES
+    # measured crossover of swap_or_recompute; experiments.measure_relocation prints them
+    swap_s_per_block: float | int = 0.0  # out and in again
+    recompute_s_per_token: float | int = 0.0
 
     def __post_init__(self):
         _keep_checked(self, _SCHEDULER_CHECKS)
@@ -75,6 +120,26 @@ class EngineConfig:
         _keep_checked(self, _ENGINE_CHECKS)
 
 
+def _policy(offered: Mapping[str, Any], kind: str) -> Check:
+    """A name that leads to a policy."""
+
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError(f"is no name; use one of {', '.join(offered)}")
+        policy_named(value, offered, kind)
+        return value
+
+    return check
+
+
+def _outcomes(value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value)
+    unknown = [name for name in names if name not in OUTCOMES]
+    if unknown:
+        raise ValueError(f"names {unknown}; use some of {', '.join(OUTCOMES)}")
+    return names
+
+
 # Where `LLM` has another name for a setting, the remedy says it.
 _CACHE_CHECKS: Mapping[str, Check] = {
     "block_size": integer_in(1, None, "use ≥ 1 token"),
@@ -89,12 +154,31 @@ _CACHE_CHECKS: Mapping[str, Check] = {
     "dtype": one_of(get_args(CacheDtype), " (LLM: kv_cache_dtype, else dtype)"),
     "allocator": one_of(get_args(AllocatorName)),
     "shuffle_seed": optional(integer_in(0, None, "None keeps the order of addresses")),
+    "num_window_blocks": optional(integer_in(2, None, "one is the null block")),
+    "prefix_caching": flag,
+    "granularity": one_of(get_args(Granularity)),
+    "eviction": _policy(EVICTION_POLICIES, "eviction policy"),
+    "deduplicate": flag,
+    "host_blocks": integer_in(0, None, "0 is no host tier"),
+    "host_write": one_of(get_args(HostWrite)),
+    "disk_bytes": integer_in(1, None, "use ≥ 1 byte"),
+    "checksums": flag,
+    "poison": flag,
+    "force_miss": flag,
+    "delay_steps": integer_in(0, None, "0 is at once"),
 }
 _SCHEDULER_CHECKS: Mapping[str, Check] = {
     "max_num_seqs": integer_in(1, None, "use ≥ 1 sequence"),
     "max_num_batched_tokens": integer_in(1, None, "use ≥ 1 token"),
     "watermark": number_where(lambda x: 0 <= x < 1, "in [0, 1)", "it is a share"),
-    "victim": one_of(tuple(VICTIM_POLICIES)),
+    "victim": _policy(VICTIM_POLICIES, "victim policy"),
+    "pressure": _policy(PRESSURE_POLICIES, "pressure policy"),
+    "admission": _policy(ADMISSION_POLICIES, "admission policy"),
+    "scheduling": _policy(SCHEDULING_POLICIES, "scheduling policy"),
+    "hold_shared_prefixes": flag,
+    "retain": _outcomes,
+    "swap_s_per_block": number_where(lambda x: x >= 0, "≥ 0", "it is a time in seconds"),
+    "recompute_s_per_token": number_where(lambda x: x >= 0, "≥ 0", "a time in seconds"),
     "max_preemptions": integer_in(0, None, "use ≥ 0"),
     "preempt_every": integer_in(0, None, "use ≥ 1 step, or 0 for never"),
 }

@@ -119,6 +119,7 @@ def empty_plan(tables: SequenceTables) -> Plan:
         samples=nothing.astype(bool),
         requests=(),
         started=(),
+        moves=(),
         tables=tables,
         num_prefill_tokens=0,
         num_decode_tokens=0,

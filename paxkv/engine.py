@@ -2,11 +2,12 @@
 
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, SupportsIndex, runtime_checkable
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from paxkv.checks import integer_in, named, number
+from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.scheduler import Scheduler
 from paxkv.types import (
@@ -63,6 +64,7 @@ class Engine:
         sampling: SamplingParams,
         request_id: int | None = None,
         arrival_s: float | None = None,
+        options: RequestOptions | None = None,
     ) -> int:
         """Queues a request and returns its id.
 
@@ -73,6 +75,7 @@ class Engine:
           sampling: how its tokens are chosen, and when it ends.
           request_id: by default the next number that is not taken.
           arrival_s: of this engine's clock; by default now.
+          options: priority, tenant, and what keeps its K/V apart from that of others.
 
         Raises:
           ValueError: an unfinished request has the same id, or the id is negative, or
@@ -80,9 +83,12 @@ class Engine:
           TypeError: an argument, or one of the token ids, is of the wrong type.
         """
         sampling = require_sampling_params(sampling, "sampling")
-        if request_id is None:
-            request_id = self._next_id
-        request_id = named("request_id", request_id, _REQUEST_ID)
+        options = RequestOptions() if options is None else options
+        if not isinstance(options, RequestOptions):
+            raise TypeError(
+                f"options={options!r} is a {type(options).__name__}; give a RequestOptions."
+            )
+        request_id = self._id(request_id)
         if arrival_s is None:
             arrival_s = self.clock()
         request = Request(
@@ -90,10 +96,46 @@ class Engine:
             prompt_ids=tuple(operator.index(token_id) for token_id in prompt_ids),
             sampling=sampling,
             arrival_s=named("arrival_s", arrival_s, number),
+            options=options,
         )
         self._keep(self.scheduler.add(request))
         self._next_id = max(self._next_id, request_id + 1)
         return request_id
+
+    def fork(
+        self,
+        request_id: int,
+        sampling: SamplingParams | None = None,
+        child_id: int | None = None,
+    ) -> int:
+        """A new request that goes on from where another is, sharing its K/V; its id.
+
+        Its first news are the parent's outputs so far, which count for its `max_tokens`.
+
+        Args:
+          sampling: by default the parent's.
+          child_id: by default the next number that is not taken.
+
+        Raises:
+          KeyError: no such request is unfinished.
+          ValueError: the parent has several samples, or the child's id is in use.
+        """
+        child_id = self._id(child_id)
+        parent = self.scheduler.sequence(request_id)
+        child = Request(
+            request_id=child_id,
+            prompt_ids=parent.prompt_ids,
+            sampling=(
+                parent.sampling
+                if sampling is None
+                else require_sampling_params(sampling, "sampling")
+            ),
+            arrival_s=self.clock(),
+            options=parent.options,
+        )
+        self._keep(self.scheduler.fork(request_id, child))
+        self._next_id = max(self._next_id, child_id + 1)
+        return child_id
 
     def abort(self, request_id: int, reason: FinishReason = FinishReason.ABORTED) -> bool:
         """Ends a request and frees its blocks at once; the next step tells of it.
@@ -109,8 +151,9 @@ class Engine:
         """Computes one plan; `metrics` is None if there was nothing to run."""
         started_s = self.clock()
         plan = self.scheduler.plan(started_s)
-        if not plan.requests:
-            return StepOutcome(updates=self._take_undelivered(), metrics=None)
+        if not plan.requests and not plan.moves:
+            updates = self._take_undelivered() + self.scheduler.take_news()
+            return StepOutcome(updates=updates, metrics=None)
         result = self.executor.run(plan)
         outcome = self.scheduler.commit(plan, result, self.clock())
         host_s = max(self.clock() - started_s - result.duration_s, 0.0)
@@ -119,10 +162,13 @@ class Engine:
             metrics=outcome.metrics and replace(outcome.metrics, host_s=host_s),
         )
 
-    def _keep(self, update: RequestUpdate | None) -> bool:
-        if update is not None:
-            self._undelivered.append(update)
-        return update is not None
+    def _id(self, request_id: Any) -> int:
+        value = self._next_id if request_id is None else request_id
+        return named("request_id", value, _REQUEST_ID)
+
+    def _keep(self, updates: Sequence[RequestUpdate]) -> bool:
+        self._undelivered += updates
+        return bool(updates)
 
     def _take_undelivered(self) -> tuple[RequestUpdate, ...]:
         updates, self._undelivered = tuple(self._undelivered), []

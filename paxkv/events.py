@@ -12,10 +12,11 @@ class EventKind(enum.Enum):
     ALLOCATE = "allocate"  # free blocks got an owner
     SHARE = "share"  # owned or cached blocks got one more owner (fork, hit)
     COPY = "copy"  # copy-on-write: blocks = (src, dst)
+    RELEASE = "release"  # blocks lost one owner; others still own them
     FREE = "free"  # blocks lost their last owner and went to the free list
     RETAIN = "retain"  # blocks lost their last owner and stay cached
     CACHE = "cache"  # full blocks got a key: later requests can hit them
-    EVICT = "evict"  # cached blocks lost their key and went to the free list
+    EVICT = "evict"  # cached blocks lost their key; those without an owner are free now
     SWAP_OUT = "swap_out"  # blocks were copied to the host; slots = host slots
     SWAP_IN = "swap_in"  # blocks were filled from the host; slots = host slots
     SPILL = "spill"  # host slots were copied to disk

@@ -17,7 +17,12 @@ from paxkv.types import (
 
 
 def rejection(
-    request: Request, allocator: Allocator, *, max_context: int, vocab_size: int
+    request: Request,
+    allocator: Allocator,
+    *,
+    max_context: int,
+    vocab_size: int,
+    max_num_seqs: int,
 ) -> Finish | None:
     """Why the request can never be served, or None if it can."""
     num_prompt = len(request.prompt_ids)
@@ -36,6 +41,12 @@ def rejection(
             reason=FinishReason.REJECTED_TOO_LONG,
             message=f"A prompt of {num_prompt:,} tokens leaves no room for an output in a "
             f"context of {max_context:,}; shorten it to at most {max_context - 1:,}.",
+        )
+    if request.sampling.num_sequences > max_num_seqs:
+        return Finish(
+            reason=FinishReason.REJECTED_NEVER_FITS,
+            message=f"The request asks for {request.sampling.num_sequences:,} sequences at "
+            f"once, max_num_seqs={max_num_seqs:,}; raise it, or lower n or best_of.",
         )
     obstacle = allocator.check(request)
     if obstacle is not None:
@@ -61,7 +72,20 @@ def row_start(request: Request, row: int) -> RowStart:
         request_id=request.request_id,
         num_prompt_tokens=len(request.prompt_ids),
         sampling=request.sampling,
+        sample_index=request.sample_index,
+        num_top=_num_top(request),
+        options=request.options,
     )
+
+
+def _num_top(request: Request) -> int | None:
+    """Alternatives per token whose log-probabilities the executor must tell."""
+    sampling, beams = request.sampling, request.group.beams
+    if beams is not None:
+        return beams.num_candidates
+    if sampling.logprobs is None and sampling.num_sequences > sampling.n:
+        return 0  # best_of ranks by the likelihood of the chosen
+    return sampling.logprobs
 
 
 def stop_after(
@@ -102,8 +126,15 @@ def ended_early(request: Request, reason: FinishReason) -> Finish:
     )
 
 
-def metrics_of(request: Request, reason: FinishReason, finish_s: float) -> RequestMetrics:
-    """The record of a request that ended."""
+def metrics_of(
+    request: Request,
+    reason: FinishReason,
+    finish_s: float,
+    *,
+    num_outputs: int | None = None,
+    sample_index: int | None = None,
+) -> RequestMetrics:
+    """The record of a request that ended, or of one of its samples."""
     return RequestMetrics(
         request_id=request.request_id,
         arrival_s=request.arrival_s,
@@ -111,10 +142,14 @@ def metrics_of(request: Request, reason: FinishReason, finish_s: float) -> Reque
         token_times_s=tuple(request.token_times_s),
         finish_s=finish_s,
         num_prompt_tokens=len(request.prompt_ids),
-        num_output_tokens=len(request.output_ids),
+        num_output_tokens=len(request.output_ids) if num_outputs is None else num_outputs,
         num_preemptions=request.num_preemptions,
         num_recomputed_tokens=request.num_recomputed_tokens,
         reason=reason,
+        sample_index=request.sample_index if sample_index is None else sample_index,
+        num_cached_tokens=request.num_cached_tokens or 0,
+        num_swaps=request.num_swaps,
+        tenant=request.options.tenant,
     )
 
 

@@ -49,6 +49,11 @@ class SamplingParams:
     prompt_logprobs: int | None = None  # the same for prompt tokens
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    n: int = 1  # outputs to return
+    best_of: int | None = None  # sequences to draw, of which the n likeliest return
+    use_beam_search: bool = False  # of width best_of (or n), returns the n best beams
+    length_penalty: Number = 1.0  # of beams: score = log-probability / length ** this
+    early_stopping: bool | str = False  # of beams: True, False or "never", as in HF
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -63,8 +68,39 @@ class SamplingParams:
                 f"min_tokens={self.min_tokens} exceeds max_tokens={self.max_tokens}; "
                 "raise max_tokens or lower min_tokens"
             )
+        if not problems:
+            problems += self._sequence_problems()
         if problems:
             raise ValueError(f"SamplingParams: {'; '.join(problems)}.")
+
+
+    @property
+    def num_sequences(self) -> int:
+        """That run side by side: samples, or beams."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def num_beams(self) -> int:
+        """0 without beam search."""
+        return self.num_sequences if self.use_beam_search else 0
+
+    def _sequence_problems(self) -> list[str]:
+        if self.num_sequences < self.n:
+            return [f"best_of={self.best_of} is less than n={self.n}; draw as many"]
+        if not self.use_beam_search:
+            return []
+        refused = {
+            "temperature": (self.temperature, 0.0, 1.0),
+            "logprobs": (self.logprobs, None),
+            "prompt_logprobs": (self.prompt_logprobs, None),
+            "min_tokens": (self.min_tokens, 0),
+            "stop": (self.stop, ()),
+        }
+        return [
+            f"{name}={value!r} has no meaning with use_beam_search; leave it out"
+            for name, (value, *neutral) in refused.items()
+            if value not in neutral
+        ]
 
 
 def require_sampling_params(value: Any, name: str = "sampling_params") -> SamplingParams:
@@ -148,6 +184,12 @@ def _pair(value: Any) -> tuple[Any, Any]:
     return token_id, bias
 
 
+def _early_stopping(value: Any) -> bool | str:
+    if value is True or value is False or value == "never":
+        return value
+    raise ValueError('is not offered; use True, False or "never"')
+
+
 _PENALTY = number_where(
     lambda x: abs(x) <= MAX_PENALTY, f"in [-{MAX_PENALTY}, {MAX_PENALTY}]", "0 is off"
 )
@@ -172,4 +214,9 @@ _CHECKS: Mapping[str, Check] = {
     "prompt_logprobs": _ALTERNATIVES,
     "include_stop_str_in_output": flag,
     "skip_special_tokens": flag,
+    "n": integer_in(1, None, "ask for at least one output"),
+    "best_of": optional(integer_in(1, None, "None is n")),
+    "use_beam_search": flag,
+    "length_penalty": number,
+    "early_stopping": _early_stopping,
 }

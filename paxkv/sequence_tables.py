@@ -12,17 +12,22 @@ class SequenceTables:
     """Persistent arrays that the scheduler writes and an executor packs from.
 
     Of the sequence in a row, tokens [0, num_tokens) are known (prompt + output) and K/V
-    of [0, num_computed) is in the cache. Per cache group, its positions live in blocks
-    `block_tables[group][row, :num_blocks[group][row]]`; entries past that point to the
-    null block. Rows that nobody owns are zero.
+    of [0, num_computed) is in the cache; K/V of positions below `first_write` is in blocks
+    that others share, so a token there that is computed again writes to the null block.
+    Per cache group, positions live in blocks `block_tables[group][row,
+    num_behind[group][row] : num_blocks[group][row]]`; all other entries point to the null
+    block: those past the end, and those behind every window. Rows that nobody owns are
+    zero.
     """
 
     tokens: Int32[np.ndarray, "rows capacity"]
     num_prompt_tokens: Int32[np.ndarray, "rows"]
     num_tokens: Int32[np.ndarray, "rows"]
     num_computed: Int32[np.ndarray, "rows"]
+    first_write: Int32[np.ndarray, "rows"]
     block_tables: tuple[Int32[np.ndarray, "rows _"], ...]
     num_blocks: tuple[Int32[np.ndarray, "rows"], ...]
+    num_behind: tuple[Int32[np.ndarray, "rows"], ...]
 
     def __init__(
         self, max_num_seqs: int, max_context: int, blocks_per_sequence: tuple[int, ...]
@@ -34,10 +39,13 @@ class SequenceTables:
         self.num_prompt_tokens = np.zeros(rows, np.int32)
         self.num_tokens = np.zeros(rows, np.int32)
         self.num_computed = np.zeros(rows, np.int32)
+        self.first_write = np.zeros(rows, np.int32)
+        self.request_ids = np.zeros(rows, np.int64)  # of the owners, for events
         self.block_tables = tuple(
             np.full((rows, width), NULL_BLOCK, np.int32) for width in blocks_per_sequence
         )
         self.num_blocks = tuple(np.zeros(rows, np.int32) for _ in blocks_per_sequence)
+        self.num_behind = tuple(np.zeros(rows, np.int32) for _ in blocks_per_sequence)
         self._free_rows = list(range(rows - 1, -1, -1))
 
     @property
@@ -75,6 +83,11 @@ class SequenceTables:
         self.num_prompt_tokens[row] = num_prompt
         self.num_tokens[row] = num_known
 
+    def append_token(self, row: int, token_id: int) -> None:
+        """One more token is known."""
+        self.tokens[row, self.num_tokens[row]] = token_id
+        self.num_tokens[row] += 1
+
     def append(self, group: int, row: int, blocks: Sequence[int]) -> None:
         """Adds blocks to the end of a row's table; the entries before stay as they are."""
         first = int(self.num_blocks[group][row])
@@ -85,14 +98,32 @@ class SequenceTables:
         self.num_blocks[group][row] = end
 
     def blocks(self, group: int, row: int) -> list[int]:
-        """The blocks of a row in the order of its positions."""
-        count = int(self.num_blocks[group][row])
-        return self.block_tables[group][row, :count].tolist()
+        """The blocks of a row in the order of its positions, without those behind."""
+        first, end = int(self.num_behind[group][row]), int(self.num_blocks[group][row])
+        return self.block_tables[group][row, first:end].tolist()
+
+    def leave_behind(self, group: int, row: int, num_behind: int) -> list[int]:
+        """Takes the blocks before index `num_behind` out of a row; they are the caller's
+        to free."""
+        first = int(self.num_behind[group][row])
+        left = self.block_tables[group][row, first:num_behind].tolist()
+        self.block_tables[group][row, first:num_behind] = NULL_BLOCK
+        self.num_behind[group][row] = num_behind
+        return left
 
     def clear_blocks(self, group: int, row: int) -> None:
         """Empties a row's table; its blocks are the caller's to free."""
         self.block_tables[group][row, : self.num_blocks[group][row]] = NULL_BLOCK
         self.num_blocks[group][row] = 0
+        self.num_behind[group][row] = 0
+
+    def fork(self, row: int, child: int) -> None:
+        """Copies what is known of a row's tokens to a row just acquired; no blocks."""
+        count = int(self.num_tokens[row])
+        self.tokens[child, :count] = self.tokens[row, :count]
+        for array in (self.num_prompt_tokens, self.num_tokens, self.num_computed):
+            array[child] = array[row]
+        self.first_write[child] = self.first_write[row]
 
     def release(self, row: int) -> None:
         """Gives a row back, zeroed. Its blocks must have been freed before.
@@ -107,4 +138,5 @@ class SequenceTables:
         self.num_prompt_tokens[row] = 0
         self.num_tokens[row] = 0
         self.num_computed[row] = 0
+        self.first_write[row] = 0
         self._free_rows.append(row)

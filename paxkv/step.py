@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int32
 from pallas_kernels.kv_blocks import KVBlocks
 from paxkv.attention import AttentionOptions, paged_attend
 from paxkv.models.decoder import Decoder
+from paxkv.models.lora import LoraWeights, TokenAdapters
 from paxkv.sampling import (
     SampleOutput,
     SamplingFeatures,
@@ -48,11 +49,16 @@ def step(
     cache: tuple[KVBlocks, ...],
     inputs: StepInputs,
     sampling: SamplingInputs,
+    lora: LoraWeights | None = None,
     *,
     graph: nnx.GraphDef[Decoder],
     options: StepOptions,
 ) -> tuple[tuple[KVBlocks, ...], StepOutput]:
-    """Runs one ragged batch; `cache` is donated and returned with the new K and V."""
+    """Runs one ragged batch; `cache` is donated and returned with the new K and V.
+
+    `lora` None: no adapters are loaded, and the program has none.
+    """
+    adapters = None if lora is None else TokenAdapters(lora, inputs.adapter_ids)
     with jax.default_matmul_precision(options.matmul_precision):
         decoder = nnx.merge(graph, params)
         hidden, cache = decoder.last_hidden(
@@ -60,6 +66,7 @@ def step(
             inputs.positions,
             cache,
             paged_attend(inputs, options.attention),
+            adapters,
         )
         logits = decoder.logits(hidden[inputs.last_tokens])
         output = StepOutput(

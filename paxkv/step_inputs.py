@@ -128,11 +128,14 @@ def pack(
     last_tokens = np.zeros(shape.num_seqs, np.int32)
     last_tokens[:num_seqs] = query_starts[1 : num_seqs + 1] - 1
 
+    # K/V of these positions is in blocks that others share: it goes to the null block
+    is_written = token_positions >= plan.tables.first_write[token_rows]
     slots, block_tables = [], []
     for table, block_size in zip(plan.tables.block_tables, block_sizes, strict=True):
         blocks = table[token_rows, token_positions // block_size]
         group_slots = np.zeros(shape.num_tokens, np.int32)
-        group_slots[:num_tokens] = blocks * block_size + token_positions % block_size
+        of_tokens = blocks * block_size + token_positions % block_size
+        group_slots[:num_tokens] = np.where(is_written, of_tokens, 0)
         slots.append(group_slots)
         group_table = np.zeros((shape.num_seqs, table.shape[1]), np.int32)
         group_table[:num_seqs] = table[rows]

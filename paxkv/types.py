@@ -2,9 +2,13 @@
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from paxkv.beam import BeamSearch
+from paxkv.moves import Move
+from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
 from paxkv.sequence_tables import SequenceTables
 
@@ -22,6 +26,8 @@ class FinishReason(enum.Enum):
     )
     REJECTED_TOO_LONG = "The request is longer than the model's context."
     REJECTED_NEVER_FITS = "The KV pool can never serve the request."
+    REJECTED_POOL_FULL = "The KV pool was full when the request came."
+    DROPPED_POOL_FULL = "The KV pool ran full and the request was given up."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +38,45 @@ class Finish:
     message: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
+class Group:
+    """What the caller knows as one request: one sequence, or several that were forked
+    from it (samples, beams). Mutable; only the scheduler writes it."""
+
+    request_id: int
+    num_sequences: int  # that it becomes: 1, best_of, or the width of the beam
+    sequences: list["Request"] = field(default_factory=list)  # unfinished, oldest first
+    is_forked: bool = False
+    beams: BeamSearch | None = None
+    num_preemptions: int = 0
+    # best_of and beams: what is told only when all is known
+    withheld: list["RequestUpdate"] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """A request and its progress. Tokens are prompt + output; how many of them are
-    computed is in `SequenceTables`. Mutable; only the scheduler writes it."""
+    """A sequence and its progress: a request, or one of its samples or beams. Tokens are
+    prompt + output; how many of them are computed is in `SequenceTables`. Mutable; only
+    the scheduler writes it."""
 
     request_id: int
     prompt_ids: tuple[int, ...]
     sampling: SamplingParams
     arrival_s: float
-    order: int = 0  # of adding: smaller is older
+    options: RequestOptions = field(default_factory=RequestOptions)
+    group: Group = field(default_factory=lambda: NO_GROUP)
+    sample_index: int = 0
+    # smaller goes first and is protected: (priority, order of adding, sample index)
+    rank: tuple[int, int, int] = (0, 0, 0)
     output_ids: list[int] = field(default_factory=list)
+    # beams: the best (token id, log-probability) that the last step offered
+    candidates: tuple[tuple[int, float], ...] | None = None
+    cumulative_logprob: float = 0.0  # where the scheduler needs it
     num_prompt_logprobs: int = 0  # prompt positions whose log-probabilities were told
+    num_cached_tokens: int | None = None  # found at its first admission
     num_preemptions: int = 0
+    num_lost_tokens: int = 0  # computed before a preemption, and not yet again
+    num_swaps: int = 0
     num_recomputed_tokens: int = 0
     first_scheduled_s: float | None = None
     token_times_s: list[float] = field(default_factory=list)  # one per output token
@@ -55,9 +87,21 @@ class Request:
         return len(self.prompt_ids) + len(self.output_ids)
 
     @property
+    def known_ids(self) -> tuple[int, ...]:
+        return self.prompt_ids + tuple(self.output_ids) if self.output_ids else self.prompt_ids
+
+    @property
     def expected_tokens(self) -> int:
         """Prompt + max_tokens: exact with ignore_eos, an upper bound without."""
         return len(self.prompt_ids) + self.sampling.max_tokens
+
+    @property
+    def reads_cache(self) -> bool:
+        """Log-probabilities of a prompt need all of it computed."""
+        return self.options.reads_cache and self.sampling.prompt_logprobs is None
+
+
+NO_GROUP = Group(request_id=-1, num_sequences=0)  # of a request that was not added yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +139,9 @@ class RowStart:
     request_id: int
     num_prompt_tokens: int
     sampling: SamplingParams
+    sample_index: int = 0
+    num_top: int | None = None  # alternatives per token to tell; None: no log-probabilities
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +161,7 @@ class Plan:
     samples: np.ndarray  # bool [n]: the slice ends at the last known token
     requests: tuple[Request, ...]  # of each slice; for commit, executors do not read it
     started: tuple[RowStart, ...]
+    moves: tuple[Move, ...]  # carried out one after the other, before the step
     tables: SequenceTables
     num_prefill_tokens: int
     num_decode_tokens: int
@@ -121,6 +169,7 @@ class Plan:
     num_waiting: int
     num_preempted: int
     partitions: tuple[PoolPartition, ...]  # per cache group, as of the end of the step
+    num_duplicate_blocks: int = 0  # owned, with the content of another cached block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +208,10 @@ class RequestMetrics:
     num_preemptions: int
     num_recomputed_tokens: int
     reason: FinishReason
+    sample_index: int = 0
+    num_cached_tokens: int = 0  # of the prompt, found at the first admission
+    num_swaps: int = 0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +229,14 @@ class StepMetrics:
     num_preempted: int
     partitions: tuple[PoolPartition, ...]
     table_bytes: int
+    num_duplicate_blocks: int = 0
+    num_copied_blocks: int = 0  # copy-on-write
+    num_swapped_out_blocks: int = 0
+    num_swapped_in_blocks: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestUpdate:
-    """News of one request after a step."""
+class RequestUpdate(NamedTuple):
+    """News of one request, or of one of its samples, after a step."""
 
     request_id: int
     new_token_ids: tuple[int, ...] = ()
@@ -188,6 +244,9 @@ class RequestUpdate:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of this step's chunk
     finish: Finish | None = None
     metrics: RequestMetrics | None = None  # with `finish`
+    sample_index: int = 0
+    score: float | None = None  # with `finish` of best_of and beams: what they rank by
+    ends_request: bool = False  # no sample of the request is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,20 @@
 
 import zlib
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 
-from paxkv.allocators import make_allocator
 from paxkv.block_pool import NULL_BLOCK
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.engine import Engine
+from paxkv.events import Listener
+from paxkv.journal import Journal
+from paxkv.moves import CopyBlock, Load, Move, Poison, Spill, SwapIn, SwapOut
+from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
 from paxkv.scheduler import Scheduler
-from paxkv.sequence_tables import SequenceTables
+from paxkv.scheduler_building import build_scheduler
 from paxkv.types import Plan, Request, StepResult
 
 VOCAB_SIZE = 251
@@ -68,16 +72,21 @@ class FakeExecutor:
         self.duration_s = duration_s
         self.token_of = token_of
         self.num_runs = 0
+        self.host: dict[tuple[int, int], np.ndarray] = {}  # by group and slot
+        self.disk: dict[tuple[int, bytes], np.ndarray] = {}
 
     def run(self, plan: Plan) -> StepResult:
         self.num_runs += 1
+        for move in plan.moves:
+            self._move(move)
         tables = plan.tables.block_tables
         tokens = np.full(len(plan.rows), UNWRITTEN, np.int32)
         slices = zip(plan.rows, plan.starts, plan.lengths, strict=True)
         for row, start, length in slices:
             for pool, table in zip(self.pools, tables, strict=True):
-                written = plan.tables.tokens[row, start : start + length]
-                self._write(pool, table[row], written, start)
+                first = max(start, plan.tables.first_write[row])
+                written = plan.tables.tokens[row, first : start + length]
+                self._write(pool, table[row], written, first)
         for index in np.flatnonzero(plan.samples):
             end = plan.starts[index] + plan.lengths[index]
             row = plan.rows[index]
@@ -90,6 +99,22 @@ class FakeExecutor:
         if self.clock is not None:
             self.clock.advance(self.duration_s)
         return StepResult(tokens=tokens, duration_s=self.duration_s)
+
+    def _move(self, move: Move) -> None:
+        pool = self.pools[move.group]
+        match move:
+            case CopyBlock(src=src, dst=dst):
+                pool[dst] = pool[src]
+            case SwapOut(block=block, host_slot=slot):
+                self.host[move.group, slot] = pool[block].copy()
+            case SwapIn(host_slot=slot, block=block):
+                pool[block] = self.host[move.group, slot]
+            case Spill(host_slot=slot, digest=digest):
+                self.disk[move.group, digest] = self.host[move.group, slot].copy()
+            case Load(payload=payload, block=block):
+                pool[block] = np.frombuffer(payload, np.int32)
+            case Poison(blocks=blocks):
+                pool[list(blocks)] = UNWRITTEN
 
     def _write(
         self, pool: np.ndarray, table: np.ndarray, tokens: np.ndarray, start: int
@@ -112,6 +137,7 @@ def make_request(
     *,
     request_id: int = 0,
     arrival_s: float = 0.0,
+    options: RequestOptions | None = None,
     **sampling,
 ) -> Request:
     """A request; a prompt given as a number has that many tokens."""
@@ -121,42 +147,41 @@ def make_request(
         prompt_ids=prompt_ids,
         sampling=SamplingParams(max_tokens=max_tokens, **{"ignore_eos": True, **sampling}),
         arrival_s=arrival_s,
+        options=options or RequestOptions(),
     )
+
+
+CACHE_SETTINGS = {field.name for field in fields(CacheConfig)}
 
 
 def make_scheduler(
     *,
-    allocator: str = "paged",
-    block_size: int = 4,
     num_blocks: int = 17,
     max_context: int = 64,
     vocab_size: int = VOCAB_SIZE,
     eos_token_ids: tuple[int, ...] = (0,),
-    shuffle_seed: int | None = None,
     num_groups: int = 1,
+    windows: tuple[int | None, ...] | None = None,
     check_invariants: bool = True,
-    **limits,
+    listener: Listener | None = None,
+    **settings,
 ) -> Scheduler:
-    """A scheduler with its own pool; `limits` are of `SchedulerConfig`."""
-    config = SchedulerConfig(**limits)
-    tables = SequenceTables(
-        max_num_seqs=config.max_num_seqs,
-        max_context=max_context,
-        blocks_per_sequence=(-(-max_context // block_size),) * num_groups,
-    )
-    cache = CacheConfig(
-        block_size=block_size, allocator=allocator, shuffle_seed=shuffle_seed
-    )
-    return Scheduler(
+    """A scheduler with its own pool; `settings` are of `CacheConfig` and
+    `SchedulerConfig`."""
+    in_cache = {key: settings.pop(key) for key in CACHE_SETTINGS & set(settings)}
+    cache = CacheConfig(**{"block_size": 4, **in_cache})
+    config = SchedulerConfig(**settings)
+    windows = (None,) * num_groups if windows is None else windows
+    return build_scheduler(
+        cache,
         config,
-        make_allocator(
-            cache, num_blocks=num_blocks, tables=tables, max_context=max_context
-        ),
-        tables,
+        num_blocks=(num_blocks,) * len(windows),
+        windows=windows,
         max_context=max_context,
         vocab_size=vocab_size,
         eos_token_ids=eos_token_ids,
         check_invariants=check_invariants,
+        journal=Journal(listener),
     )
 
 
@@ -164,10 +189,9 @@ def make_engine(clock: FakeClock | None = None, **settings) -> Engine:
     """An engine around `make_scheduler(**settings)` and a `FakeExecutor`."""
     scheduler = make_scheduler(**settings)
     clock = clock or FakeClock()
-    allocator = scheduler.allocator
     executor = FakeExecutor(
-        allocator.num_blocks,
-        allocator.block_size,
+        scheduler.allocator.usage(0).num_blocks,
+        scheduler.allocator.block_size,
         clock=clock,
         num_groups=len(scheduler.tables.block_tables),
     )

@@ -5,13 +5,13 @@ a table of consecutive blocks. Regions come from a buddy arena over blocks [1, n
 (EVAL §2.1); they neither grow nor shrink.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Int32
 
 from paxkv.allocators.buddy import BuddyArena, next_power_of_two
+from paxkv.allocators.usage import GroupUsage, Regions
+from paxkv.journal import Journal
 from paxkv.sequence_tables import SequenceTables
 from paxkv.types import Request
 
@@ -25,15 +25,6 @@ RESERVATIONS: Mapping[str, Reservation] = {
     "pow2": lambda output_tokens, max_context: next_power_of_two(output_tokens),
     "oracle": lambda output_tokens, max_context: output_tokens,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regions:
-    """Per table row, 0 where none is held: what was reserved, and what of it is for use."""
-
-    num_blocks: Int32[np.ndarray, "rows"]  # of the region, a power of two
-    reserved_tokens: Int32[np.ndarray, "rows"]  # prompt + estimated output
-    final_tokens: Int32[np.ndarray, "rows"]  # prompt + true output
 
 
 class ContiguousAllocator:
@@ -52,7 +43,9 @@ class ContiguousAllocator:
         max_context: int,
         shuffle_seed: int | None = None,
         group: int = 0,
+        journal: Journal | None = None,
     ):
+        self.journal = journal or Journal()
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.reservation = reservation
@@ -67,9 +60,22 @@ class ContiguousAllocator:
         self._max_context = max_context
         self._group = group
 
-    @property
-    def num_free(self) -> int:
-        return self.arena.num_free
+    prefixes = None  # a region belongs to one sequence
+    shares_tails = False
+
+    def usage(self, group: int) -> GroupUsage:
+        """`group` is for the interface: this is the pool of one."""
+        del group
+        return GroupUsage(
+            num_blocks=self.num_blocks,
+            num_free=self.arena.num_free,
+            num_cached=0,
+            num_duplicates=0,
+            regions=self.regions,
+        )
+
+    def blocks_needed(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
 
     def reserved_tokens(self, request: Request) -> int:
         """Prompt + estimated output, at most the context."""
@@ -88,6 +94,11 @@ class ContiguousAllocator:
                 f"is known only with ignore_eos=True (here {sampling.ignore_eos}) and "
                 "without stop strings or stop tokens; set so, or use contiguous_pow2."
             )
+        if request.sampling.use_beam_search:
+            return (
+                "Beams share blocks, which the contiguous allocators cannot; use "
+                "allocator='paged'."
+            )
         region = self._region_blocks(request)
         if region <= self.arena.largest_servable:
             return None
@@ -100,13 +111,13 @@ class ContiguousAllocator:
             "max_tokens."
         )
 
-    def admit(self, row: int, request: Request, num_tokens: int, keep_free: int) -> bool:
-        """The whole region, whatever `num_tokens`; nothing need stay free for growth."""
-        del num_tokens, keep_free
+    def admit(self, row: int, request: Request, keep_free: int) -> int | None:
+        """The whole region; nothing need stay free for growth, and nothing is cached."""
+        del keep_free
         region = self._region_blocks(request)
         start = self.arena.allocate(region)
         if start is None:
-            return False
+            return None
         reserved_tokens = self.reserved_tokens(request)
         table_blocks = -(-reserved_tokens // self.block_size)
         first = FIRST_BLOCK + start
@@ -114,15 +125,37 @@ class ContiguousAllocator:
         self.regions.num_blocks[row] = region
         self.regions.reserved_tokens[row] = reserved_tokens
         self.regions.final_tokens[row] = min(request.expected_tokens, self._max_context)
-        return True
+        return 0
 
     def extend(self, row: int, num_tokens: int) -> bool:
         """True: the region holds all that the request can become."""
         assert num_tokens <= self.regions.reserved_tokens[row], "beyond the reservation"
         return True
 
-    def release(self, row: int) -> None:
-        """Gives the row's region back."""
+    def fork(self, row: int, child: int, request: Request) -> bool:
+        """A region of its own, into which all blocks with tokens are copied."""
+        if self.admit(child, request, keep_free=0) is None:
+            return False
+        computed = int(self._tables.num_computed[row])
+        table = self._tables.block_tables[self._group]
+        for index in range(-(-computed // self.block_size)):
+            src, dst = int(table[row, index]), int(table[child, index])
+            self.journal.copy(self._group, src, dst, request.request_id)
+        return True
+
+    def committed(self, rows: np.ndarray) -> None:
+        """Nothing is shared."""
+
+    def set_now(self, now_s: float) -> None:
+        """Nothing is retained."""
+
+    def num_freed_by(self, rows: Sequence[int]) -> int:
+        """Blocks of the rows' regions."""
+        return int(self.regions.num_blocks[list(rows)].sum())
+
+    def release(self, row: int, *, retain: bool = True) -> None:
+        """Gives the row's region back; nothing of it stays cached."""
+        del retain
         first = int(self._tables.block_tables[self._group][row, 0])
         self.arena.free(first - FIRST_BLOCK)
         self._tables.clear_blocks(self._group, row)

@@ -19,6 +19,7 @@ from paxkv.models.cache_groups import CacheLayer, cache_layers, period_of
 from paxkv.models.config import ModelConfig
 from paxkv.models.experts import ExpertKernel
 from paxkv.models.layer import Layer
+from paxkv.models.lora import TokenAdapters
 from paxkv.models.norms import make_norm, normed
 from paxkv.models.rope import layer_rotations
 from paxkv.models.stacks import Stack, layer_stacks
@@ -68,12 +69,16 @@ class Decoder(nnx.Module):
         positions: Int32[Array, "T"],
         cache: Cache,
         attend: Attend,
+        adapters: TokenAdapters | None = None,
     ) -> tuple[Float[Array, "L T hidden"], Cache]:
         """Runs all layers; returns the residual stream after each of them.
 
-        `cache` is carried through `attend`.
+        `cache` is carried through `attend`. A model that `lora.adapted_shapes` refuses
+        takes no `adapters`.
         """
-        (_, cache), residuals = self._run(tokens, positions, cache, attend, keep=True)
+        (_, cache), residuals = self._run(
+            tokens, positions, cache, attend, adapters, keep=True
+        )
         return residuals, cache
 
     def last_hidden(
@@ -82,18 +87,28 @@ class Decoder(nnx.Module):
         positions: Int32[Array, "T"],
         cache: Cache,
         attend: Attend,
+        adapters: TokenAdapters | None = None,
     ) -> tuple[Float[Array, "T hidden"], Cache]:
         """As calling the decoder, but keeps only what `logits` takes."""
-        (x, cache), _ = self._run(tokens, positions, cache, attend, keep=False)
+        (x, cache), _ = self._run(tokens, positions, cache, attend, adapters, keep=False)
         return x, cache
 
     def _run(
-        self, tokens: Array, positions: Array, cache: Cache, attend: Attend, *, keep: bool
+        self,
+        tokens: Array,
+        positions: Array,
+        cache: Cache,
+        attend: Attend,
+        adapters: TokenAdapters | None,
+        *,
+        keep: bool,
     ) -> tuple[tuple[Array, Cache], Any]:
         """Last residual and cache; all residuals [L, T, hidden] too if `keep`."""
         carry, kept = (self.embed(tokens, positions), cache), []
         for stack in layer_stacks(self.config):
-            carry, residuals = self._scan(stack, carry, positions, attend, keep=keep)
+            carry, residuals = self._scan(
+                stack, carry, positions, attend, adapters, keep=keep
+            )
             kept.append(residuals)
         return carry, jnp.concatenate(kept) if keep else None
 
@@ -103,6 +118,7 @@ class Decoder(nnx.Module):
         carry: tuple[Array, Cache],
         positions: Array,
         attend: Attend,
+        adapters: TokenAdapters | None,
         *,
         keep: bool,
     ) -> tuple[tuple[Array, Cache], Any]:
@@ -123,11 +139,13 @@ class Decoder(nnx.Module):
             jax.tree.map(lambda x: x[of_stack], layer_rotations(config)),
         )
 
+        lora = None if adapters is None else adapters.weights
+
         def run_layer(carry, i, group: int):
             x, cache = carry
-            state, (index, window, rotation) = jax.tree.map(
+            state, own_lora, (index, window, rotation) = jax.tree.map(
                 lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False),
-                (stacked, per_layer),
+                (stacked, lora, per_layer),
             )
             return nnx.merge(graph, kernels, state)(
                 x,
@@ -135,6 +153,7 @@ class Decoder(nnx.Module):
                 rotation,
                 i,
                 lambda q, kv: attend(q, kv, cache, CacheLayer(group, index), window),
+                None if adapters is None else adapters._replace(weights=own_lora),
             )
 
         def run_layers(carry, first, groups: tuple[int, ...]) -> tuple[Any, Any]:

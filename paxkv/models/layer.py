@@ -1,11 +1,14 @@
 """One layer of a decoder: attention, and an MLP or experts."""
 
+from functools import partial
+
 from flax import nnx
 from jaxtyping import Array, Float, Int32
 
 from paxkv.models.attend import Attend, Cache, Heads
 from paxkv.models.config import ModelConfig
 from paxkv.models.experts import Experts
+from paxkv.models.lora import TokenAdapters, adapted
 from paxkv.models.mla import LatentAttention
 from paxkv.models.mlp import mlp
 from paxkv.models.norms import make_norm, normed
@@ -53,21 +56,32 @@ class Layer(nnx.Module):
         positions: Int32[Array, "T"],
         rotation: Rotation | None,
         attend: Attend,
+        *,
+        adapters: TokenAdapters | None,
     ) -> tuple[Float[Array, "T hidden"], Cache]:
         """Projections, QK norm and RoPE around `attend`; `rotation` None: no RoPE."""
         config = self.config
-        q = self.q_proj(x).reshape(-1, config.num_heads, config.head_dim)
-        k = self.k_proj(x).reshape(-1, config.num_kv_heads, config.head_dim)
-        v = self.v_proj(x).reshape(-1, config.num_kv_heads, config.head_dim)
+        q, k, v = (
+            adapted(linear, name, adapters)(x).reshape(x.shape[0], -1, config.head_dim)
+            for name, linear in (
+                ("q_proj", self.q_proj),
+                ("k_proj", self.k_proj),
+                ("v_proj", self.v_proj),
+            )
+        )
         if config.qk_norm:
             q, k = normed(self.q_norm, q), normed(self.k_norm, k)
         if rotation is not None:
             q, k = rotate(q, positions, rotation), rotate(k, positions, rotation)
         out, cache = attend(q, Heads(k, v))
-        return self.o_proj(out.reshape(x.shape[0], -1)), cache
+        o_proj = adapted(self.o_proj, "o_proj", adapters)
+        return o_proj(out.reshape(x.shape[0], -1)), cache
 
     def mlp(
-        self, x: Float[Array, "T hidden"], index: Int32[Array, ""] | int
+        self,
+        x: Float[Array, "T hidden"],
+        index: Int32[Array, ""] | int,
+        adapters: TokenAdapters | None,
     ) -> Float[Array, "T hidden"]:
         """One MLP, or experts."""
         if self.has_experts:
@@ -75,9 +89,11 @@ class Layer(nnx.Module):
         return mlp(
             x,
             self.config.activation,
-            gate=self.gate_proj if self.config.gated_mlp else None,
-            up=self.up_proj,
-            down=self.down_proj,
+            gate=adapted(self.gate_proj, "gate_proj", adapters)
+            if self.config.gated_mlp
+            else None,
+            up=adapted(self.up_proj, "up_proj", adapters),
+            down=adapted(self.down_proj, "down_proj", adapters),
         )
 
     def __call__(
@@ -87,14 +103,16 @@ class Layer(nnx.Module):
         rotation: Rotation | None,
         index: Int32[Array, ""] | int,
         attend: Attend,
+        adapters: TokenAdapters | None,
     ) -> tuple[Float[Array, "T hidden"], Cache]:
-        """`index` is that of the layer in its stack."""
-        mix = self.attention if self.config.latent is None else self.latent
+        """`index` is that of the layer in its stack; `adapters` have its weights only."""
+        plain = partial(self.attention, adapters=adapters)
+        mix = plain if self.config.latent is None else self.latent
         mixed, cache = mix(normed(self.attention_norm, x), positions, rotation, attend)
         if self.config.post_norms:
             mixed = normed(self.post_attention_norm, mixed)
         x = x + mixed
-        fed = self.mlp(normed(self.mlp_norm, x), index)
+        fed = self.mlp(normed(self.mlp_norm, x), index, adapters)
         if self.config.post_norms:
             fed = normed(self.post_mlp_norm, fed)
         return x + fed, cache

@@ -1,0 +1,169 @@
+"""Which waiting requests get a row and blocks in a step."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from paxkv.config import SchedulerConfig
+from paxkv.events import EventKind
+from paxkv.policies.chosen import Policies
+from paxkv.running import RowLengths, Running
+from paxkv.types import FinishReason, Group, Request
+from paxkv.waiting import WaitingQueue
+
+Drop = Callable[[Group, FinishReason, float], None]
+
+
+class Admitting:
+    """Takes from the queue in the scheduling policy's order, as the admission policy lets.
+
+    The first that finds no room ends it: nobody overtakes for want of blocks.
+    """
+
+    def __init__(
+        self,
+        running: Running,
+        waiting: WaitingQueue,
+        policies: Policies,
+        config: SchedulerConfig,
+    ):
+        self.num_looked_up_tokens = 0  # of prompts, once per request
+        self.num_hit_tokens = 0
+        self._running = running
+        self._waiting = waiting
+        self._policies = policies
+        self._config = config
+        self._served: Counter[str] = Counter()  # tokens per tenant
+
+    def admit(
+        self, lengths: RowLengths, now_s: float, drop: Drop
+    ) -> tuple[list[Request], bool]:
+        """Writes the slices of the admitted into `lengths`, and returns them. The flag
+        says that the allocator had no room for the head of the queue."""
+        admitted: list[Request] = []
+        budget = self._config.max_num_batched_tokens - int(lengths.sum())
+        if not len(self._waiting) or budget <= 0:
+            return admitted, False
+        for request in list(self._policies.scheduling(list(self._waiting), self)):
+            if budget <= 0:
+                break
+            if request not in self._waiting or self._should_hold(request):
+                continue
+            swapped = self._waiting.swapped_with(request)
+            rows_needed = len(swapped[0]) if swapped else request.group.num_sequences
+            if request.group.is_forked and not swapped:
+                rows_needed = 1
+            if self._running.num_spare_rows < rows_needed:
+                break
+            started = self._resume(request) if swapped else self._start(request, budget)
+            if started is None:
+                if not self._policies.sheds_load:
+                    return admitted, True
+                drop(request.group, FinishReason.REJECTED_POOL_FULL, now_s)
+                continue
+            for one, row, length in started:
+                length = min(length, budget)
+                lengths[row] = length
+                budget -= length
+                if one.first_scheduled_s is None:
+                    one.first_scheduled_s = now_s
+                admitted.append(one)
+        return admitted, False
+
+    def cached_blocks(self, request: Request) -> Sequence[int]:
+        """See `QueueView`."""
+        prefixes = self._running.allocator.prefixes
+        if prefixes is None:
+            return ()
+        return [node.node_id for node in prefixes.find(request).path]
+
+    def served_tokens(self, tenant: str) -> int:
+        """See `QueueView`."""
+        return self._served[tenant]
+
+    def _keep_free(self, request: Request) -> int:
+        needed = self._running.allocator.blocks_needed(request.num_tokens)
+        coming = self._running.demand(request, needed)
+        return self._policies.admission.keep_free(self._running.demands(), coming)
+
+    def _start(
+        self, request: Request, budget: int
+    ) -> list[tuple[Request, int, int]] | None:
+        started = self._running.start(request, budget, self._keep_free(request))
+        if started is None:
+            return None
+        row, length = started
+        self._waiting.remove(request)
+        num_found = int(self._running.tables.num_computed[row])
+        self._served[request.options.tenant] += length
+        self._count(request, num_found)
+        return [(request, row, length)]
+
+    def _resume(self, request: Request) -> list[tuple[Request, int, int]] | None:
+        entry = self._waiting.swapped_with(request)
+        assert entry is not None
+        requests, swapped = entry
+        keep_free = self._keep_free(request) if self._running.requests else 0
+        rows = self._running.resume(requests, swapped, keep_free)
+        if rows is None:
+            return None
+        self._waiting.take_swapped(request.group)
+        # tokens in the next step: their blocks are there, their next ones perhaps not
+        return [(one, row, 0) for one, row in zip(requests, rows, strict=True)]
+
+    def _count(self, request: Request, num_found: int) -> None:
+        """A look-up counts once per request; what was computed before is no hit."""
+        journal = self._running.allocator.journal
+        journal.emit(
+            EventKind.ADMIT,
+            request_id=request.request_id,
+            sample_index=request.sample_index,
+            num_tokens=num_found,
+        )
+        if request.num_cached_tokens is not None:
+            lost, request.num_lost_tokens = request.num_lost_tokens, 0
+            request.num_recomputed_tokens += max(lost - num_found, 0)
+            return
+        request.num_cached_tokens = num_found
+        self.num_looked_up_tokens += len(request.prompt_ids)
+        self.num_hit_tokens += num_found
+        if num_found:
+            journal.emit(
+                EventKind.HIT, request_id=request.request_id, num_tokens=num_found
+            )
+
+    def _should_hold(self, request: Request) -> bool:
+        """Another is computing a prefix that this one could soon find in the cache."""
+        prefixes = self._running.allocator.prefixes
+        if not self._config.hold_shared_prefixes or prefixes is None:
+            return False
+        size = self._running.allocator.block_size
+        computing = [
+            other
+            for other in self._prefilling()
+            if other.options.salt == request.options.salt
+            and other.options.adapter == request.options.adapter
+        ]
+        if not computing or not request.reads_cache:
+            return False
+        num_found = prefixes.find(request).num_tokens
+        return any(
+            _common_blocks(other.prompt_ids, request.prompt_ids, size) * size > num_found
+            for other in computing
+        )
+
+    def _prefilling(self) -> Iterator[Request]:
+        tables, running = self._running.tables, self._running
+        is_prefill = tables.num_computed[running.rows] < tables.num_prompt_tokens[running.rows]
+        for index in is_prefill.nonzero()[0].tolist():
+            yield running.requests[index]
+
+
+def _common_blocks(one: tuple[int, ...], other: tuple[int, ...], size: int) -> int:
+    """Whole blocks with which both begin, less the last token of `other`."""
+    count = 0
+    most = min(len(one), len(other) - 1) // size
+    while count < most and one[count * size : (count + 1) * size] == (
+        other[count * size : (count + 1) * size]
+    ):
+        count += 1
+    return count

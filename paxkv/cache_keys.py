@@ -1,0 +1,41 @@
+"""What K/V depends on besides the tokens before it: the key that keeps requests apart.
+
+Every part is tagged by its kind and kept at full width, so no adapter can be taken for a
+salt and no digest for another (SEMANTICS c2).
+"""
+
+from collections.abc import Sequence
+
+from paxkv.request_options import Media, RequestOptions
+
+Part = tuple[str | bytes | int, ...]  # (kind, value, ...)
+BlockKey = tuple  # the token ids of a block; where media touch it, (token ids, their tags)
+
+
+def isolation_key(model: tuple[Part, ...], options: RequestOptions) -> tuple[Part, ...]:
+    """Requests share K/V only if this is equal; `model` is of the whole engine."""
+    parts = list(model)
+    if options.adapter is not None:
+        parts.append(("adapter", options.adapter.name, options.adapter.version))
+    if options.salt is not None:
+        parts.append(("salt", options.salt))
+    if options.position_offset:
+        parts.append(("position offset", options.position_offset))
+    return tuple(parts)
+
+
+def block_key(tokens: tuple[int, ...], start: int, media: Sequence[Media]) -> BlockKey:
+    """The key of the block whose `tokens` begin at position `start`.
+
+    Media are placeholders in the tokens, so each block that one touches carries its digest
+    and where in the block it begins.
+    """
+    if not media:
+        return tokens
+    end = start + len(tokens)
+    tags = tuple(
+        (item.kind, item.digest, item.start - start)
+        for item in media
+        if item.start < end and start < item.end
+    )
+    return (tokens, tags) if tags else tokens

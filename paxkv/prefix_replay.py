@@ -1,0 +1,178 @@
+"""Feeds a trace of prompts, known by the hashes of their blocks, to a prefix cache.
+
+Counts hits alone: no model, no scheduler, one request after the other.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paxkv.block_pool import BlockPool
+from paxkv.checks import MAX_NUMBER
+from paxkv.policies.eviction import Belady, EvictionPolicy
+from paxkv.prefix_cache import PrefixCache
+
+HASH_BLOCK_SIZE = 1  # one hash of the trace is one pseudo token, and a block of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """One line of a trace."""
+
+    timestamp_ms: float  # of the arrival
+    input_length: int  # tokens
+    output_length: int  # tokens
+    hash_ids: tuple[int, ...]  # of the prompt's blocks; each stands for all before it too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Requests in the order of the file, and what could not be read."""
+
+    requests: tuple[TraceRequest, ...]
+    malformed: tuple[str, ...]  # "line 7: why", for every line that is no request
+
+    @property
+    def num_lookups(self) -> int:
+        """Blocks looked up by all requests."""
+        return sum(len(request.hash_ids) for request in self.requests)
+
+    @property
+    def longest(self) -> int:
+        """Blocks of the longest request."""
+        return max((len(request.hash_ids) for request in self.requests), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCounts:
+    """What a replay came to."""
+
+    num_lookups: int  # blocks looked up
+    num_hits: int  # of these, found
+    num_evicted: int  # blocks
+    num_blocks: int | None  # capacity; None: without limit
+
+    @property
+    def hit_rate(self) -> float:
+        return self.num_hits / self.num_lookups if self.num_lookups else 0.0
+
+
+def read_trace(path: Path) -> Trace:
+    """Reads Mooncake's format (Qin et al., FAST 2025): one JSON object a line, with
+    `timestamp` (ms), `input_length`, `output_length` (tokens) and `hash_ids`.
+
+    Raises:
+      OSError: the file cannot be read.
+    """
+    requests, malformed = [], []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                requests.append(_parse(line))
+            except ValueError as error:
+                malformed.append(f"line {number}: {error}")
+    return Trace(requests=tuple(requests), malformed=tuple(malformed))
+
+
+def replay_prefixes(
+    requests: Sequence[TraceRequest],
+    num_blocks: int | None,
+    policy: EvictionPolicy,
+    on_request: Callable[[], object] = lambda: None,
+) -> PrefixCounts:
+    """Looks all requests up, one after the other, in a cache of `num_blocks` blocks.
+
+    A request owns its whole path, the missing blocks included, and releases it before the
+    next one comes. `on_request` is called before each.
+
+    Raises:
+      ValueError: the capacity does not hold the longest request.
+    """
+    lookups = [request.hash_ids for request in requests]
+    longest = max(map(len, lookups), default=0)
+    if num_blocks is not None and num_blocks < max(longest, 1):
+        raise ValueError(
+            f"{num_blocks=} cannot hold the longest request, of {longest} blocks; "
+            f"need ≥ {max(longest, 1)}."
+        )
+    total = sum(map(len, lookups))
+    capacity = max(total, 1) if num_blocks is None else num_blocks
+    pool = BlockPool(capacity + 1)  # and the null block
+    cache = PrefixCache([pool], policy, block_size=HASH_BLOCK_SIZE, windowed=[False])
+    num_hits = 0
+    for request in requests:
+        on_request()
+        cache.set_now(request.timestamp_ms / 1e3)
+        num_hits += _serve(cache, pool, request.hash_ids)
+    return PrefixCounts(
+        num_lookups=total,
+        num_hits=num_hits,
+        num_evicted=cache.num_evicted,
+        num_blocks=num_blocks,
+    )
+
+
+def replay_optimum(
+    requests: Sequence[TraceRequest],
+    num_blocks: int | None,
+    on_request: Callable[[], object] = lambda: None,
+) -> PrefixCounts:
+    """The same under `Belady`, who knows the trace: no policy has more hits here."""
+    belady = Belady([[(hash_id,) for hash_id in r.hash_ids] for r in requests])
+
+    def advance() -> None:
+        belady.advance()
+        on_request()
+
+    return replay_prefixes(requests, num_blocks, belady, advance)
+
+
+def _serve(cache: PrefixCache, pool: BlockPool, hash_ids: tuple[int, ...]) -> int:
+    """One request from its look-up to its release; returns its hits."""
+    root = cache.root(())
+    path = cache.match(root, hash_ids, len(hash_ids))
+    held = [node.blocks[0] for node in path]
+    pool.share(held)
+    cache.use(path)
+    fresh = pool.allocate(len(hash_ids) - len(path))
+    node = path[-1] if path else cache.root(())  # an eviction may have emptied the root
+    for hash_id, block in zip(hash_ids[len(path) :], fresh, strict=True):
+        node = cache.insert(node, (hash_id,), HASH_BLOCK_SIZE)
+        cache.attach(node, 0, block)
+    pool.free(held + fresh)
+    return len(path)
+
+
+def _parse(line: str) -> TraceRequest:
+    """Raises ValueError: the line is no request."""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"is a {type(row).__name__}, not an object")
+    missing = {"timestamp", "input_length", "output_length", "hash_ids"} - row.keys()
+    if missing:
+        raise ValueError(f"has no {', '.join(sorted(missing))}")
+    hash_ids = row["hash_ids"]
+    if not isinstance(hash_ids, list) or not all(map(_is_count, hash_ids)):
+        raise ValueError("hash_ids is no list of integers ≥ 0")
+    for name in ("input_length", "output_length"):
+        if not _is_count(row[name]):
+            raise ValueError(f"{name}={row[name]!r} is no integer ≥ 0")
+    timestamp = row["timestamp"]
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
+        raise ValueError(f"{timestamp=} is no number of milliseconds")
+    if not abs(timestamp) < MAX_NUMBER:  # nan is none either
+        raise ValueError(f"{timestamp=} is no number of milliseconds below {MAX_NUMBER}")
+    return TraceRequest(
+        timestamp_ms=float(timestamp),
+        input_length=row["input_length"],
+        output_length=row["output_length"],
+        hash_ids=tuple(hash_ids),
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
