@@ -36,13 +36,13 @@ class Admitting:
 
     def admit(
         self, lengths: RowLengths, now_s: float, drop: Drop
-    ) -> tuple[list[Request], bool]:
-        """Writes the slices of the admitted into `lengths`, and returns them. The flag
-        says that the allocator had no room for the head of the queue."""
+    ) -> tuple[list[Request], Request | None]:
+        """Writes the slices of the admitted into `lengths`, and returns them, and for
+        whom the allocator had no room."""
         admitted: list[Request] = []
         budget = self._config.max_num_batched_tokens - int(lengths.sum())
         if not len(self._waiting) or budget <= 0:
-            return admitted, False
+            return admitted, None
         for request in list(self._policies.scheduling(list(self._waiting), self)):
             if budget <= 0:
                 break
@@ -56,8 +56,9 @@ class Admitting:
                 break
             started = self._resume(request) if swapped else self._start(request, budget)
             if started is None:
-                if not self._policies.sheds_load:
-                    return admitted, True
+                is_new = request.first_scheduled_s is None
+                if not (self._policies.sheds_load and is_new):
+                    return admitted, request
                 drop(request.group, FinishReason.REJECTED_POOL_FULL, now_s)
                 continue
             for one, row, length in started:
@@ -67,7 +68,7 @@ class Admitting:
                 if one.first_scheduled_s is None:
                     one.first_scheduled_s = now_s
                 admitted.append(one)
-        return admitted, False
+        return admitted, None
 
     def cached_blocks(self, request: Request) -> Sequence[int]:
         """See `QueueView`."""

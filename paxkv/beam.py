@@ -96,7 +96,7 @@ class BeamSearch:
     """
 
     def __init__(self, params: BeamParams):
-        self._params = params
+        self.params = params
         self._num_tokens = 0  # of every live beam
         self._live = [_Beam(None, 0.0)]  # best first; empty: the search is over
         self._ended: list[_Ended] = []  # best first, at most `width`
@@ -109,7 +109,7 @@ class BeamSearch:
         whatever the others are, and the best `width` are among them. (transformers
         takes `max(2, 1 + stop tokens) * width` from all beams together.)
         """
-        return self._params.width + len(self._params.stop_token_ids)
+        return self.params.width + len(self.params.stop_token_ids)
 
     def advance(self, candidates: Sequence[Candidates]) -> list[Extension]:
         """Chooses the next token of every beam.
@@ -133,8 +133,8 @@ class BeamSearch:
                 f"candidates of {len(candidates)} beams, but {len(self._live)} are live; "
                 "give one list for each Extension of the previous step."
             )
-        width, num_tokens = self._params.width, self._num_tokens + 1
-        is_last = num_tokens == self._params.max_tokens
+        width, num_tokens = self.params.width, self._num_tokens + 1
+        is_last = num_tokens == self.params.max_tokens
         extensions: list[Extension] = []
         live: list[_Beam] = []
         ended: list[_Ended] = []
@@ -143,7 +143,7 @@ class BeamSearch:
                 break
             parent, token_id, logprob = extension
             beam = _Beam(_Node(self._live[parent].tail, token_id), logprob)
-            stops = token_id in self._params.stop_token_ids
+            stops = token_id in self.params.stop_token_ids
             if not (stops or is_last):
                 extensions.append(extension)
                 live.append(beam)
@@ -171,7 +171,7 @@ class BeamSearch:
                 ended_by_stop_token=by_stop_token,
             )
             for score, beam, by_stop_token in _ranked(self._ended + cut_off)[
-                : self._params.num_return
+                : self.params.num_return
             ]
         ]
 
@@ -185,18 +185,18 @@ class BeamSearch:
 
     def _is_decided(self, live: Sequence["_Beam"]) -> bool:
         """No live beam is left, or none is to change the hypotheses kept."""
-        if not live or len(self._ended) < self._params.width:
+        if not live or len(self._ended) < self.params.width:
             return not live
-        if self._params.early_stopping is True:
+        if self.params.early_stopping is True:
             return True
-        waits = self._params.early_stopping == "never" and self._params.length_penalty > 0
-        num_tokens = self._params.max_tokens if waits else self._num_tokens
+        waits = self.params.early_stopping == "never" and self.params.length_penalty > 0
+        num_tokens = self.params.max_tokens if waits else self._num_tokens
         best_possible = self._score(live[0].cumulative_logprob, num_tokens)
         return best_possible <= self._ended[-1].score
 
     def _score(self, cumulative_logprob: float, num_tokens: int) -> float:
         """A beam of no tokens scores as one of one: its log-probability, 0."""
-        return cumulative_logprob / max(num_tokens, 1) ** self._params.length_penalty
+        return cumulative_logprob / max(num_tokens, 1) ** self.params.length_penalty
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -14,6 +14,8 @@ from jaxtyping import UInt8
 
 from pallas_kernels.kv_blocks import KVBlocks
 
+JAX_ALIGNMENT = 64  # bytes
+
 
 def bytes_of_block(cache: KVBlocks) -> int:
     """Of all layers, padding and scales included."""
@@ -54,9 +56,10 @@ def from_payload(
         shape = (x.shape[0], num_blocks, *x.shape[2:])
         width = math.prod(x.shape[2:]) * x.dtype.itemsize  # of one layer
         stop = start + x.shape[0] * width
-        by_layer = np.zeros((x.shape[0], num_blocks, width), np.uint8)
+        by_layer = _aligned_empty((x.shape[0], num_blocks, width))
         rows = payload[:, start:stop].reshape(count, x.shape[0], width)
         by_layer[:, :count] = rows.swapaxes(0, 1)
+        by_layer[:, count:] = 0
         host = by_layer.view(x.dtype).reshape(shape)
         pinned = _pinned_host(cache, x.sharding)
         if pinned is not None:
@@ -64,6 +67,14 @@ def from_payload(
         arrays.append(jax.device_put(host, x.sharding))
         start = stop
     return jax.tree.unflatten(jax.tree.structure(cache), arrays)
+
+
+def _aligned_empty(shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
+    """Memory that jax on a CPU takes over as it is; it copies what is not aligned so."""
+    nbytes = math.prod(shape)
+    raw = np.empty(nbytes + JAX_ALIGNMENT, np.uint8)
+    first = -raw.ctypes.data % JAX_ALIGNMENT
+    return raw[first : first + nbytes].reshape(shape)
 
 
 def _pinned_host(cache: KVBlocks, sharding: Sharding) -> Sharding | None:

@@ -1,5 +1,6 @@
 """From an `EngineConfig` to a running engine: weights, pool, scheduler, executor."""
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -9,18 +10,23 @@ import jax
 from absl import logging
 
 from pallas_kernels.paged_attention.api import EXPANDING
-from paxkv.allocators import make_allocator
 from paxkv.cache import CachePlan, plan_cache
+from paxkv.cache_keys import Part
 from paxkv.config import EngineConfig
 from paxkv.device_executor import DeviceExecutor
 from paxkv.engine import Engine
+from paxkv.events import Listener
+from paxkv.journal import Journal
+from paxkv.models.cache_groups import group_windows
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
 from paxkv.platform import current_device, resolve_implementation
 from paxkv.sampling_table import SamplingTable
-from paxkv.scheduler import Scheduler
-from paxkv.sequence_tables import SequenceTables
+from paxkv.scheduler_building import build_scheduler
 from paxkv.step_inputs import make_buckets
+from paxkv.tiers.disk_store import DiskStore
+from paxkv.tiers.host_store import HostStore
+from paxkv.transfers import Transfers
 
 COMPILATION_CACHE_DIR = "~/.cache/paxkv/jax"
 
@@ -51,12 +57,14 @@ def build_engine(
     *,
     clock: Callable[[], float] = time.monotonic,
     tokenizer_eos_ids: Sequence[int] = (),
+    listener: Listener | None = None,
 ) -> tuple[Engine, DeviceExecutor]:
     """Allocates the pool and joins scheduler and executor around one set of tables.
 
     Args:
       clock: tells seconds.
       tokenizer_eos_ids: end a request as those of the model's own config do.
+      listener: hears of every event of blocks and requests, such as an `EventLog`.
 
     Raises:
       ValueError: a limit of the config, the model or the device is violated.
@@ -79,11 +87,25 @@ def build_engine(
         config.cache,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_context=context_limit(config, model.max_context),
+        max_new_tokens=config.scheduler.max_num_batched_tokens,
         platform=device.platform,
         free_bytes=device.free_bytes,
     )
     eos_token_ids = sorted({*model.eos_token_ids, *tokenizer_eos_ids})
-    scheduler = _build_scheduler(config, model, cache_plan, eos_token_ids)
+    host_store, disk_store = _open_stores(config, model, cache_plan)
+    scheduler = build_scheduler(
+        config.cache,
+        config.scheduler,
+        num_blocks=cache_plan.blocks_per_group,
+        windows=group_windows(model),
+        max_context=context_limit(config, model.max_context),
+        vocab_size=model.vocab_size,
+        eos_token_ids=eos_token_ids,
+        check_invariants=config.check_invariants,
+        model_key=_model_key(config, model),
+        disk=disk_store,
+        journal=Journal(listener),
+    )
     executor = DeviceExecutor(
         decoder,
         cache_plan,
@@ -95,6 +117,12 @@ def build_engine(
         ),
         make_buckets(
             config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens
+        ),
+        Transfers(
+            implementation,
+            host_store,
+            disk_store,
+            delay_steps=config.cache.delay_steps,
         ),
         device_name=device.name,
         implementation=implementation,
@@ -112,32 +140,32 @@ def build_engine(
     return Engine(scheduler, executor, clock), executor
 
 
-def _build_scheduler(
-    config: EngineConfig,
-    model: ModelConfig,
-    cache_plan: CachePlan,
-    eos_token_ids: Sequence[int],
-) -> Scheduler:
-    """The tables, the allocator that fills them, and the scheduler over both."""
-    max_context = context_limit(config, model.max_context)
-    tables = SequenceTables(
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_context=max_context,
-        blocks_per_sequence=(-(-max_context // config.cache.block_size),)
-        * len(cache_plan.layers_per_group),
+def _model_key(config: EngineConfig, model: ModelConfig) -> tuple[Part, ...]:
+    """What K/V depends on in the whole engine: weights, positions, dtypes."""
+    return (
+        ("model", config.model, config.model_revision),
+        ("positions", repr(model.rope), repr(model.local_rope)),
+        ("dtype", config.cache.dtype),
     )
-    allocator = make_allocator(
-        config.cache,
-        num_blocks=cache_plan.num_blocks,
-        tables=tables,
-        max_context=max_context,
+
+
+def _open_stores(
+    config: EngineConfig, model: ModelConfig, cache_plan: CachePlan
+) -> tuple[HostStore | None, DiskStore | None]:
+    """The host's memory and the folder that the config asks for."""
+    cache = config.cache
+    if not cache.host_blocks:
+        return None, None
+    host = HostStore(
+        cache.host_blocks, cache_plan.group_bytes_per_block, checksums=cache.checksums
     )
-    return Scheduler(
-        config.scheduler,
-        allocator,
-        tables,
-        max_context=max_context,
-        vocab_size=model.vocab_size,
-        eos_token_ids=eos_token_ids,
-        check_invariants=config.check_invariants,
+    if cache.disk_folder is None:
+        return host, None
+    identity = repr((_model_key(config, model), cache_plan.layout, cache.block_size))
+    disk = DiskStore(
+        cache.disk_folder,
+        max_bytes=cache.disk_bytes,
+        identity=hashlib.sha256(identity.encode()).digest(),
+        checksums=cache.checksums,
     )
+    return host, disk

@@ -105,6 +105,7 @@ class EngineConfig:
     """Everything an engine needs besides its requests."""
 
     model: str  # a checkpoint directory of this project or of Hugging Face, or a GGUF file
+    model_revision: str = ""  # of the weights, where one path may hold several in turn
     seed: int = 0  # of requests that bring none
     implementation: str = "auto"  # of attention and cache writes; auto: by the device
     matmul_precision: str = "highest"

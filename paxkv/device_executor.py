@@ -16,6 +16,7 @@ from paxkv.sampling_table import SamplingTable
 from paxkv.sequence_tables import SequenceTables
 from paxkv.step import StepOptions, StepOutput, step
 from paxkv.step_inputs import Buckets, StepShape, pack
+from paxkv.transfers import Transfers
 from paxkv.types import Plan, StepResult
 
 
@@ -28,6 +29,7 @@ class DeviceExecutor:
         cache_plan: CachePlan,
         sampling: SamplingTable,
         buckets: Buckets,
+        transfers: Transfers,
         *,
         device_name: str,
         implementation: str,
@@ -39,6 +41,7 @@ class DeviceExecutor:
         self.cache = cache_plan.allocate()
         self.sampling = sampling
         self.buckets = buckets
+        self.transfers = transfers
         self.device_name = device_name
         self.options = StepOptions(
             attention=attention_options(
@@ -55,12 +58,18 @@ class DeviceExecutor:
 
     @property
     def num_programs(self) -> int:
-        """Compiled programs that this executor's steps have used."""
-        return len(self.programs)
+        """Compiled programs that this executor's steps and moves have used."""
+        return len(self.programs) + self.transfers.num_programs
 
     def run(self, plan: Plan) -> StepResult:
-        """Computes the plan's slices; where one reaches its sequence's end, samples."""
+        """Moves the plan's blocks, then computes its slices; where one reaches its
+        sequence's end, samples."""
         started_s = time.perf_counter()
+        self.cache = self.transfers.run(self.cache, plan.moves)
+        if not len(plan.rows):
+            return StepResult(
+                tokens=np.zeros(0, np.int32), duration_s=time.perf_counter() - started_s
+            )
         for row_start in plan.started:
             self.sampling.start(row_start)
         shape = self.buckets.shape_for(plan.lengths)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
+from paxkv.allocators.prefixes import PrefixSharing
 from paxkv.checks import integer_in, named, number
 from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams, require_sampling_params
@@ -137,15 +138,58 @@ class Engine:
         self._next_id = max(self._next_id, child_id + 1)
         return child_id
 
-    def abort(self, request_id: int, reason: FinishReason = FinishReason.ABORTED) -> bool:
-        """Ends a request and frees its blocks at once; the next step tells of it.
+    def abort(
+        self,
+        request_id: int,
+        reason: FinishReason = FinishReason.ABORTED,
+        sample_index: int | None = None,
+    ) -> bool:
+        """Ends a request, or one of its samples, and frees its blocks at once; the next
+        step tells of it.
 
         False: it had ended before.
 
         Raises:
           KeyError: no request ever had this id.
         """
-        return self._keep(self.scheduler.abort(request_id, reason, self.clock()))
+        return self._keep(
+            self.scheduler.abort(request_id, reason, self.clock(), sample_index)
+        )
+
+    def pin_prefix(
+        self, prompt_ids: Sequence[int], options: RequestOptions | None = None
+    ) -> int:
+        """Keeps what is cached of a prefix, such as a system prompt, until `unpin_prefix`;
+        how many tokens these are.
+
+        Raises:
+          ValueError: the engine has no prefix cache.
+        """
+        return self._prefixes().pin(tuple(prompt_ids), options or RequestOptions())
+
+    def unpin_prefix(
+        self, prompt_ids: Sequence[int], options: RequestOptions | None = None
+    ) -> int:
+        """Takes back one `pin_prefix`; how many tokens were pinned.
+
+        Raises:
+          ValueError: the engine has no prefix cache.
+        """
+        return self._prefixes().unpin(tuple(prompt_ids), options or RequestOptions())
+
+    def reset_prefix_cache(self) -> int:
+        """Forgets all cached prefixes, the pinned ones too; how many blocks got free.
+
+        Raises:
+          ValueError: the engine has no prefix cache.
+        """
+        return self._prefixes().reset()
+
+    def _prefixes(self) -> PrefixSharing:
+        prefixes = self.scheduler.allocator.prefixes
+        if prefixes is None:
+            raise ValueError("this engine has no prefix cache; set cache.prefix_caching.")
+        return prefixes
 
     def step(self) -> StepOutcome:
         """Computes one plan; `metrics` is None if there was nothing to run."""

@@ -125,8 +125,9 @@ class StepReplay:
 class ManagerReplay:
     """Allocator and tables alone: look up, admit, decode, free.
 
-    Making requests is timed as "make", a look-up as part of "admit" and once more alone.
-    The tokens of new rows are written, and sampled ones appended, beside the clock.
+    Full blocks enter the prefix cache in "insert", after "admit", and "register", after
+    "decode". Making requests is timed as "make", a look-up as part of "admit" and once more
+    alone. Tokens are written to the tables beside the clock.
     """
 
     def __init__(
@@ -149,6 +150,8 @@ class ManagerReplay:
         start = self._clock()
         self._decode()
         decoded = self._clock()
+        self._allocator.committed(self._running.rows)
+        registered = self._clock()
         new = [_request(self._stream, request_id) for request_id in step.admitted]
         made = self._clock()
         for request in new:
@@ -158,6 +161,8 @@ class ManagerReplay:
         acquired = self._clock()
         self._admit(new, rows)
         admitted = self._clock()
+        self._allocator.committed(rows)
+        inserted = self._clock()
         self._running.requests += new
         self._running.rows = np.append(self._running.rows, rows)
         self._append_outputs()
@@ -169,9 +174,11 @@ class ManagerReplay:
         end = self._clock()
         finished = self._remove(np.asarray(ended, bool))
         seconds["decode"].append(decoded - start)
-        seconds["make"].append(made - decoded)
+        seconds["register"].append(registered - decoded)
+        seconds["make"].append(made - registered)
         seconds["look_up"].append(looked_up - made)
         seconds["admit"].append(admitted - acquired)
+        seconds["insert"].append(inserted - admitted)
         seconds["free"].append(end - before)
         return finished
 
@@ -182,7 +189,6 @@ class ManagerReplay:
         lengths[rows] = 1
         assert self._running.extend_tables(lengths) is None, "the pool is full"
         tables.num_computed[rows] += 1
-        self._allocator.committed(rows)
 
     def _acquire(self, request: Request) -> int:
         row = self._tables.acquire()
@@ -199,7 +205,6 @@ class ManagerReplay:
             num_computed[row] = num_cached
             self._allocator.extend(row, request.num_tokens)
             num_computed[row] = request.num_tokens
-        self._allocator.committed(rows)
 
     def _append_outputs(self) -> None:
         rows, tables, tokens = self._running.rows, self._tables, []

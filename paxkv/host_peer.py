@@ -1,14 +1,25 @@
-"""vLLM's host side as a child process, which replays a stream in turns with ours."""
+"""vLLM's host side as a child process, and streams timed in turns with it."""
 
 import json
 import os
 import subprocess
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paxkv.host_bench import Seconds
+from paxkv.analysis.host_speed import OURS, PEER, medians_us
+from paxkv.host_bench import (
+    ManagerReplay,
+    Replay,
+    Seconds,
+    StepReplay,
+    in_turns,
+    settle,
+)
 from paxkv.host_stream import Stream
+from paxkv.types import Plan
 
 
 class Peer:
@@ -60,7 +71,7 @@ class PeerReplay:
     """The same stream, replayed by the peer; what it held is dropped by `close`."""
 
     def __init__(self, peer: Peer, stream: Stream, what: str, **settings: int | str):
-        """`what`: "steps" or "manager". `settings`: num_blocks, block_size, clock and gc."""
+        """`what`: "steps" or "manager"; `settings`: num_blocks, block_size, clock, gc."""
         self._peer = peer
         self._name = f"{what} {id(self)}"
         limits = {"max_num_batched_tokens": stream.max_num_batched_tokens}
@@ -75,3 +86,57 @@ class PeerReplay:
 
     def close(self) -> None:
         self._peer.ask({"op": "close", "name": self._name})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How streams are timed, on both sides."""
+
+    block_size: int
+    batch: int  # steps of one turn
+    gc: str
+    clock: str
+
+
+def time_stream(
+    stream: Stream,
+    timing: Timing,
+    pack: Callable[[Plan], object] | None,
+    peer: Peer | None,
+    progress: Callable[[int], object],
+    pools: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Our side on pools of so many blocks, and the peer on the first, in turns.
+
+    Args:
+      pack: packs plans of whole steps; None: the manager alone is timed.
+      pools: none: one that the stream needs.
+
+    Returns:
+      A row with medians in µs per operation and all seconds, by side. Our sides on
+      further pools are named after their blocks.
+    """
+    pools = list(pools) or [stream.needed_blocks(timing.block_size)]
+    sizes = dict(block_size=timing.block_size, clock=timing.clock)
+    replays: dict[str, Replay] = {}
+    for name, pool in zip([OURS, *map(str, pools[1:])], pools, strict=True):
+        if pack is None:
+            replays[name] = ManagerReplay(stream, num_blocks=pool, **sizes)
+        else:
+            replays[name] = StepReplay(stream, pack, num_blocks=pool, **sizes)
+    theirs = None
+    if peer is not None:
+        what = "manager" if pack is None else "steps"
+        settings = sizes | dict(gc=timing.gc, num_blocks=pools[0])
+        theirs = replays[PEER] = PeerReplay(peer, stream, what, **settings)
+    settle(timing.gc)
+    seconds = in_turns(stream, replays, timing.batch, progress)
+    if theirs is not None:
+        theirs.close()
+    return {
+        "num_steps": len(stream.steps) - stream.num_warm,
+        "num_blocks": pools,
+        "block_size": timing.block_size,
+        "median_us": {name: medians_us(stream, kinds) for name, kinds in seconds.items()},
+        "seconds": seconds,
+    }

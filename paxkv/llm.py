@@ -44,6 +44,7 @@ class LLM:
         max_model_len: int | None = None,
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 512,
+        enable_prefix_caching: bool = True,
         implementation: str = "auto",
         seed: int = 0,
     ):
@@ -73,6 +74,7 @@ class LLM:
                 num_blocks=num_blocks,
                 memory_fraction=gpu_memory_utilization,
                 dtype=dtype if kv_cache_dtype is None else kv_cache_dtype,
+                prefix_caching=enable_prefix_caching,
             ),
             scheduler=SchedulerConfig(
                 max_num_seqs=max_num_seqs,
@@ -200,8 +202,8 @@ class LLM:
             return  # the last word on a request that its reader has left
         text = self._running[request_id]
         if text.add(update):
-            self.engine.abort(request_id, FinishReason.STOP_STRING)
-        if text.finish is not None:
+            self.engine.abort(request_id, FinishReason.STOP_STRING, update.sample_index)
+        if text.finished:
             del self._running[request_id]
         self._news[request_id] = text.output()
 

@@ -38,6 +38,7 @@ def prompt_logits(
         CacheConfig(block_size=block_size, num_blocks=num_blocks + 1, dtype=kv_dtype),
         max_num_seqs=1,
         max_context=_padded(len(prompt_ids)),
+        max_new_tokens=_padded(len(prompt_ids)),
         platform=platform,
         free_bytes=2**62,
     )

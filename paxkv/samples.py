@@ -12,7 +12,9 @@ from paxkv.running import Running
 from paxkv.types import Finish, FinishReason, Group, Request, RequestUpdate
 
 
-def make_group(request: Request, stop_token_ids: frozenset[int]) -> Group:
+def make_group(
+    request: Request, stop_token_ids: frozenset[int], max_context: int
+) -> Group:
     """The group whose only sequence so far is `request`."""
     sampling = request.sampling
     group = Group(
@@ -21,24 +23,18 @@ def make_group(request: Request, stop_token_ids: frozenset[int]) -> Group:
         sequences=[request],
     )
     if sampling.use_beam_search:
-        group.beams = new_search(request, stop_token_ids)
-    request.group = group
-    return group
-
-
-def new_search(request: Request, stop_token_ids: frozenset[int]) -> BeamSearch:
-    """At its start: one live beam without tokens."""
-    sampling = request.sampling
-    return BeamSearch(
-        BeamParams(
+        room = max_context - len(request.prompt_ids)
+        params = BeamParams(
             width=sampling.num_sequences,
             num_return=sampling.n,
-            max_tokens=sampling.max_tokens,
+            max_tokens=max(min(sampling.max_tokens, room), 1),
             length_penalty=sampling.length_penalty,
             early_stopping=sampling.early_stopping,
             stop_token_ids=stop_token_ids,
         )
-    )
+        group.beams = BeamSearch(params)
+    request.group = group
+    return group
 
 
 def child_of(parent: Request, sample_index: int) -> Request:
@@ -127,14 +123,15 @@ def advance_beams(group: Group, running: Running, now_s: float) -> list[Request]
     return forked
 
 
-def restart_beams(group: Group, stop_token_ids: frozenset[int]) -> Request:
+def restart_beams(group: Group) -> Request:
     """Back to the prompt: the search is deterministic and finds the same again, and only
     so its beams share their K/V again. Returns the one sequence that is left."""
     (first, *_) = sorted(group.sequences, key=lambda one: one.sample_index)
     first.output_ids, first.token_times_s, first.candidates = [], [], None
     first.cumulative_logprob = 0.0
     group.sequences, group.is_forked = [first], False
-    group.beams = new_search(first, stop_token_ids)
+    assert group.beams is not None
+    group.beams = BeamSearch(group.beams.params)
     return first
 
 

@@ -18,7 +18,6 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from paxkv.truncation import truncate
 
 PRNG = "threefry2x32"
-FIRST_SAMPLE = 0  # sample index; only forks of a request count up
 
 # Filled by numpy on the host, then put on the device; a checker of types cannot tell when.
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ class SamplingInputs:
     presence_penalty: Float32[HostOrDevice, "S"]
     frequency_penalty: Float32[HostOrDevice, "S"]
     seeds: UInt32[HostOrDevice, "S two"]  # high and low half of 64 bits
+    sample_indices: Int32[HostOrDevice, "S"]  # of the request's samples
     positions: Int32[HostOrDevice, "S"]  # absolute, of the new token
     bias_ids: Int32[HostOrDevice, "S bias"]
     bias_values: Float32[HostOrDevice, "S bias"]
@@ -109,12 +109,15 @@ def scores(
     if features.truncation:
         limits = inputs.top_k, inputs.top_p, inputs.min_p
         scaled = truncate(scaled, *map(jnp.asarray, limits))
-    noise = gumbel_noise(inputs.seeds, inputs.positions, logits.shape[-1])
+    noise = gumbel_noise(
+        inputs.seeds, inputs.sample_indices, inputs.positions, logits.shape[-1]
+    )
     return jnp.where(is_random, scaled + noise, logits)
 
 
 def gumbel_noise(
     seeds: UInt32[HostOrDevice, "S two"],
+    sample_indices: Int32[HostOrDevice, "S"],
     positions: Int32[HostOrDevice, "S"],
     vocab_size: int,
 ) -> Float32[Array, "S V"]:
@@ -125,13 +128,15 @@ def gumbel_noise(
     small uniform numbers, where float32 is finest.
     """
 
-    def row_bits(seed: UInt32[Array, "two"], position: Int32[Array, ""]) -> Array:
+    def row_bits(
+        seed: UInt32[Array, "two"], index: Int32[Array, ""], position: Int32[Array, ""]
+    ) -> Array:
         key = jax.random.wrap_key_data(seed, impl=PRNG)
-        key = jax.random.fold_in(jax.random.fold_in(key, FIRST_SAMPLE), position)
+        key = jax.random.fold_in(jax.random.fold_in(key, index), position)
         return jax.random.bits(key, (vocab_size,), jnp.uint32)
 
     with jax.threefry_partitionable(True):
-        bits = jax.vmap(row_bits)(jnp.asarray(seeds), jnp.asarray(positions))
+        bits = jax.vmap(row_bits)(*map(jnp.asarray, (seeds, sample_indices, positions)))
     uniform = (bits.astype(jnp.float32) + 0.5) * 2.0**-32
     uniform = jnp.minimum(uniform, 1 - 2.0**-24)  # rounding may give 1, hence -inf
     return -jnp.log(-jnp.log1p(-uniform))

@@ -10,7 +10,8 @@ from paxkv.sampling import SampleOutput, SamplingFeatures, SamplingInputs
 from paxkv.sampling_params import MAX_LOGPROBS, SamplingParams
 from paxkv.types import Plan, RowStart, TokenLogprobs
 
-LOGPROB_WIDTHS = (0, 5, MAX_LOGPROBS)
+# beams ask for as many as they have, and stop tokens besides
+LOGPROB_WIDTHS = (0, 5, MAX_LOGPROBS, 64, 256)
 SMALLEST_WIDTH, WIDTH_STEP = 8, 8  # of lists of ids: 0, 8, 64, 512, ...
 # vLLM's too: below it a temperature is greedy, so that no logit is divided by nearly 0
 GREEDY_BELOW = 1e-5
@@ -46,6 +47,7 @@ class SamplingTable:
         row, sampling = row_start.row, row_start.sampling
         settings = _settings(sampling, self.vocab_size)
         settings["num_prompt"] = row_start.num_prompt_tokens
+        settings["sample_indices"] = row_start.sample_index
         settings["seeds"] = seed_words(
             sampling.seed, self.engine_seed, row_start.request_id
         )
@@ -64,7 +66,7 @@ class SamplingTable:
         # with ignore_eos too, as in vLLM: min_tokens is also the way to ban EOS
         stop_ids = {*self.eos_token_ids, *sampling.stop_token_ids}
         self._stop_ids[row] = np.array(sorted(stop_ids), np.int32)
-        self._logprobs[row] = _or_not_asked(sampling.logprobs)
+        self._logprobs[row] = _or_not_asked(row_start.num_top)
         self._prompt_logprobs[row] = _or_not_asked(sampling.prompt_logprobs)
 
     def pack(
@@ -197,6 +199,7 @@ def _neutral_rows(count: int, vocab_size: int) -> dict[str, np.ndarray]:
         "presence_penalty": zeros.copy(),
         "frequency_penalty": zeros.copy(),
         "seeds": np.zeros((count, 2), np.uint32),
+        "sample_indices": np.zeros(count, np.int32),
         "positions": np.zeros(count, np.int32),
         "num_prompt": np.zeros(count, np.int32),
     }

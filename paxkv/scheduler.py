@@ -128,7 +128,7 @@ class Scheduler:
             max_num_seqs=self.tables.num_rows,
         )
         # only now: a request that cannot even be judged must leave no trace
-        group = make_group(request, self._stop_token_ids(request))
+        group = make_group(request, self._stop_token_ids(request), self._max_context)
         self._enter(request, group)
         self.waiting.add(request)
         return [] if finish is None else self._end_group(group, finish, request.arrival_s)
@@ -160,7 +160,8 @@ class Scheduler:
         child.first_scheduled_s = parent.first_scheduled_s
         child.token_times_s = list(parent.token_times_s)
         child.num_cached_tokens = parent.num_cached_tokens
-        self._enter(child, make_group(child, self._stop_token_ids(child)))
+        stops = self._stop_token_ids(child)
+        self._enter(child, make_group(child, stops, self._max_context))
         is_shared = parent in self.running
         if is_shared and self.running.num_spare_rows > 0:
             is_shared = self.running.fork(parent, child) is not None
@@ -174,9 +175,14 @@ class Scheduler:
         return [RequestUpdate(child.request_id, new_token_ids=news)] if news else []
 
     def abort(
-        self, request_id: int, reason: FinishReason, now_s: float
+        self,
+        request_id: int,
+        reason: FinishReason,
+        now_s: float,
+        sample_index: int | None = None,
     ) -> list[RequestUpdate]:
-        """Ends a request, with all its samples, between two steps; [] if it had ended.
+        """Ends a request between two steps, with all its samples or one; [] if it had
+        ended.
 
         Raises:
           KeyError: no request ever had this id.
@@ -186,6 +192,8 @@ class Scheduler:
         if request_id not in self._unfinished:
             raise KeyError(f"no request has {request_id=}; use the id that add returned.")
         group = self._unfinished[request_id]
+        if sample_index is not None and group.num_sequences > 1:
+            return self._abort_sample(group, sample_index, reason, now_s)
         finish = ended_early(group.sequences[0], reason)
         return self._end_group(group, finish, now_s)
 
@@ -208,16 +216,19 @@ class Scheduler:
         num_preemptions, num_dropped = self.num_preemptions, len(self._news)
         self.preempting.by_force(self._step, now_s)
         lengths = self.preempting.continue_running(now_s)
-        started, head_refused = [self._row_start(request) for request in self._forked], False
+        forked = [request for request in self._forked if request in self.running]
+        started, refused = [self._row_start(request) for request in forked], None
         self._forked.clear()
         if self.num_preemptions == num_preemptions and len(self._news) == num_dropped:
-            admitted, head_refused = self.admitting.admit(lengths, now_s, self.drop)
+            admitted, refused = self.admitting.admit(lengths, now_s, self.drop)
             started += [self._row_start(request) for request in admitted]
             self.policies.admission.step_planned()
-        plan = self._plan_of(lengths, now_s, started, head_refused, num_preemptions)
-        if not len(plan.rows) and self.running.requests and not self._news:
+        plan = self._plan_of(lengths, now_s, started, refused is not None, num_preemptions)
+        if not (len(plan.rows) or started or self._news) and self.running.requests:
             # all stand still: the newest gives way, whatever the policy
             self.preempting.break_deadlock(now_s)
+        elif refused is not None and not self.running.requests:
+            self.preempting.give_up(refused, now_s)
         return plan
 
     def commit(self, plan: Plan, result: StepResult, now_s: float) -> StepOutcome:
@@ -323,10 +334,10 @@ class Scheduler:
                 request.cumulative_logprob if finish is not None else None,
                 finish is not None and not group.sequences,
             )
-            if group.num_sequences > request.sampling.n and group.beams is None:
-                updates += self._withhold(group, request, update)
-            else:
+            if group.num_sequences == 1:
                 updates.append(update)
+            else:
+                updates += self._told(group, request, update)
         for group in searches.values():
             updates += self._advance(group, now_s)
         return updates
@@ -342,10 +353,12 @@ class Scheduler:
         if logprobs:
             request.cumulative_logprob += logprobs[0].logprob
 
-    def _withhold(
+    def _told(
         self, group: Group, request: Request, update: RequestUpdate
     ) -> list[RequestUpdate]:
         """best_of tells nothing before all samples have ended."""
+        if group.num_sequences == request.sampling.n:
+            return [update]
         group.withheld.append(update)
         return best_samples(group, request.sampling.n) if update.ends_request else []
 
@@ -435,6 +448,26 @@ class Scheduler:
         if not group.sequences:
             self._close(group, finish)
         return metrics_of(request, finish.reason, now_s)
+
+    def _abort_sample(
+        self, group: Group, sample_index: int, reason: FinishReason, now_s: float
+    ) -> list[RequestUpdate]:
+        for request in group.sequences:
+            if request.sample_index == sample_index:
+                if self.waiting.swapped_with(request):  # its mates wait without their K/V
+                    self.preempting.return_to_queue(group)
+                finish = ended_early(request, reason)
+                metrics = self._end(request, finish, now_s)
+                update = RequestUpdate(
+                    group.request_id,
+                    finish=finish,
+                    metrics=metrics,
+                    sample_index=sample_index,
+                    score=request.cumulative_logprob,
+                    ends_request=not group.sequences,
+                )
+                return self._told(group, request, update)
+        return []
 
     def _remove(self, request: Request, finish: Finish) -> None:
         """Takes a sequence out, wherever it is, and frees what it holds."""

@@ -85,8 +85,9 @@ class Swapper:
             list(dict.fromkeys(s for one in swapped for s in one.host_slots[group]))
             for group in range(len(pools))
         ]
-        for pool, needed in zip(pools, slots, strict=True):
-            if len(needed) + len(swapped) + keep_free > pool.num_available:
+        for group, (pool, needed) in enumerate(zip(pools, slots, strict=True)):
+            new = sum(self._needs_block(group, one) for one in swapped)
+            if len(needed) + new + keep_free > pool.num_available:
                 return None
         rows = [tables.acquire() for _ in swapped]
         for row, request, one in zip(rows, requests, swapped, strict=True):
@@ -100,6 +101,11 @@ class Swapper:
         for row, request in zip(rows, requests, strict=True):
             self._allocator.returned(row, request)
         return rows
+
+    def _needs_block(self, group: int, one: SwappedSequence) -> bool:
+        """The next token to compute opens a block."""
+        num_blocks = one.num_behind[group] + len(one.host_slots[group])
+        return one.num_computed >= num_blocks * self._allocator.block_size
 
     def forget(self, swapped: Sequence[SwappedSequence]) -> None:
         """Gives the host's slots back."""

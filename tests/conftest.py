@@ -55,6 +55,12 @@ def pytest_addoption(parser):
         help="run the full product of the differential harness (hours)",
     )
     parser.addoption(
+        "--operations",
+        type=int,
+        default=4_000,
+        help="random operations that the state machine tries",
+    )
+    parser.addoption(
         "--random-cases",
         type=int,
         default=200,

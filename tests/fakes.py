@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from paxkv.beam import BeamParams, BeamSearch, Hypothesis
 from paxkv.block_pool import NULL_BLOCK
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.engine import Engine
@@ -16,7 +17,7 @@ from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
 from paxkv.scheduler import Scheduler
 from paxkv.scheduler_building import build_scheduler
-from paxkv.types import Plan, Request, StepResult
+from paxkv.types import Plan, Request, RowStart, StepResult, TokenLogprobs
 
 VOCAB_SIZE = 251
 UNWRITTEN = -1
@@ -35,17 +36,41 @@ class FakeClock:
         self.now_s += duration_s
 
 
-def fake_token(known_tokens: np.ndarray, vocab_size: int = VOCAB_SIZE) -> int:
+def fake_token(
+    known_tokens: np.ndarray, vocab_size: int = VOCAB_SIZE, sample_index: int = 0
+) -> int:
     """The token that a `FakeExecutor` lets follow: a hash of all tokens so far."""
-    return zlib.crc32(known_tokens.astype(np.int32).tobytes()) % vocab_size
+    text = known_tokens.astype(np.int32).tobytes()
+    return zlib.crc32(text, sample_index) % vocab_size
 
 
-def fake_completion(prompt_ids: tuple[int, ...], num_tokens: int) -> tuple[int, ...]:
+def fake_candidates(
+    known_tokens: np.ndarray, count: int, vocab_size: int = VOCAB_SIZE
+) -> list[tuple[int, float]]:
+    """The likeliest next tokens and their log-probabilities: hashes, too, best first."""
+    rng = np.random.default_rng(zlib.crc32(known_tokens.astype(np.int32).tobytes()))
+    ids = rng.choice(vocab_size, count, replace=False)
+    logprobs = -np.cumsum(rng.uniform(0.01, 1.0, count))
+    return list(zip(ids.tolist(), logprobs.tolist(), strict=True))
+
+
+def fake_completion(
+    prompt_ids: tuple[int, ...], num_tokens: int, sample_index: int = 0
+) -> tuple[int, ...]:
     """What a `FakeExecutor` generates for a prompt if no stop token ends it."""
     known = list(prompt_ids)
     for _ in range(num_tokens):
-        known.append(fake_token(np.asarray(known)))
+        known.append(fake_token(np.asarray(known), sample_index=sample_index))
     return tuple(known[len(prompt_ids) :])
+
+
+def fake_beams(prompt_ids: tuple[int, ...], params: BeamParams) -> list[Hypothesis]:
+    """What beam search finds with a `FakeExecutor`'s log-probabilities."""
+    search, live = BeamSearch(params), [list(prompt_ids)]
+    while live:
+        candidates = [fake_candidates(np.asarray(x), search.num_candidates) for x in live]
+        live = [[*live[x.parent], x.token_id] for x in search.advance(candidates)]
+    return search.hypotheses()
 
 
 class FakeExecutor:
@@ -62,7 +87,7 @@ class FakeExecutor:
         *,
         clock: FakeClock | None = None,
         duration_s: float = 1.0,
-        token_of: Callable[[np.ndarray], int] = fake_token,
+        token_of: Callable[..., int] = fake_token,
         num_groups: int = 1,
     ):
         self.block_size = block_size
@@ -72,6 +97,7 @@ class FakeExecutor:
         self.duration_s = duration_s
         self.token_of = token_of
         self.num_runs = 0
+        self.started: dict[int, RowStart] = {}
         self.host: dict[tuple[int, int], np.ndarray] = {}  # by group and slot
         self.disk: dict[tuple[int, bytes], np.ndarray] = {}
 
@@ -79,8 +105,11 @@ class FakeExecutor:
         self.num_runs += 1
         for move in plan.moves:
             self._move(move)
+        for start in plan.started:
+            self.started[start.row] = start
         tables = plan.tables.block_tables
         tokens = np.full(len(plan.rows), UNWRITTEN, np.int32)
+        logprobs: list[TokenLogprobs | None] = [None] * len(plan.rows)
         slices = zip(plan.rows, plan.starts, plan.lengths, strict=True)
         for row, start, length in slices:
             for pool, table in zip(self.pools, tables, strict=True):
@@ -90,15 +119,38 @@ class FakeExecutor:
         for index in np.flatnonzero(plan.samples):
             end = plan.starts[index] + plan.lengths[index]
             row = plan.rows[index]
-            contexts = [
-                self._read(pool, table[row], end)
-                for pool, table in zip(self.pools, tables, strict=True)
-            ]
+            groups = zip(self.pools, tables, plan.tables.num_behind, strict=True)
+            contexts = []
+            for pool, table, behind in groups:
+                first = behind[row] * self.block_size  # what no layer of the group sees
+                seen = self._read(pool, table[row], first, end)
+                unseen = plan.tables.tokens[row, :first]
+                contexts.append(np.concatenate([unseen, seen]))
             assert all((context == contexts[0]).all() for context in contexts)
-            tokens[index] = self.token_of(contexts[0])
+            row_start = self.started[int(row)]
+            tokens[index] = self.token_of(contexts[0], sample_index=row_start.sample_index)
+            if row_start.num_top is not None:
+                logprobs[index] = self._logprobs(contexts[0], tokens[index], row_start)
         if self.clock is not None:
             self.clock.advance(self.duration_s)
-        return StepResult(tokens=tokens, duration_s=self.duration_s)
+        asked = any(entry is not None for entry in logprobs)
+        return StepResult(
+            tokens=tokens,
+            duration_s=self.duration_s,
+            logprobs=tuple(logprobs) if asked else (),
+        )
+
+    def _logprobs(
+        self, context: np.ndarray, token: int, row_start: RowStart
+    ) -> TokenLogprobs:
+        best = fake_candidates(context, row_start.num_top)
+        return TokenLogprobs(
+            token_id=int(token),
+            logprob=-(int(token) + 1) / VOCAB_SIZE,
+            rank=1,
+            top_ids=tuple(token_id for token_id, _ in best),
+            top_logprobs=tuple(logprob for _, logprob in best),
+        )
 
     def _move(self, move: Move) -> None:
         pool = self.pools[move.group]
@@ -124,9 +176,11 @@ class FakeExecutor:
         assert (blocks != NULL_BLOCK).all(), "a slice has no block to write to"
         pool[blocks, positions % self.block_size] = tokens
 
-    def _read(self, pool: np.ndarray, table: np.ndarray, end: int) -> np.ndarray:
-        num_blocks = -(-end // self.block_size)
-        context = pool[table[:num_blocks]].reshape(-1)[:end]
+    def _read(
+        self, pool: np.ndarray, table: np.ndarray, start: int, end: int
+    ) -> np.ndarray:
+        indices = np.arange(start // self.block_size, -(-end // self.block_size))
+        context = pool[table[indices]].reshape(-1)[: end - start]
         assert (context != UNWRITTEN).all(), "K/V is read that nobody wrote"
         return context
 

@@ -5,7 +5,9 @@ the two best (perturbed) logits of any step; while it exceeds `SMALLEST_GAP`, fl
 rounding cannot change a token, and every difference is a bug.
 """
 
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,6 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels.kv_blocks import KVBlocks
+from paxkv.allocators.paged import PagedAllocator
+from paxkv.block_pool import BlockPool
 from paxkv.building import build_engine
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.device_executor import DeviceExecutor, empty_plan
@@ -57,27 +61,48 @@ class Case:
     aborts: Mapping[int, int] = field(default_factory=dict)  # step -> request index
     order_seed: int | None = None  # None: requests arrive as listed
     implementation: str = "xla"
+    pressure: str = "preempt_recompute"
+    admission: str = "watermark"
+    scheduling: str = "fcfs"
+    hold_shared_prefixes: bool = False
+    prefix_caching: bool = False
+    granularity: str = "block"
+    eviction: str = "lru"
+    deduplicate: bool = True
+    host_blocks: int = 0
+    host_write: str = "write_back"
+    disk: bool = False
+    force_miss: bool = False
+    delay_steps: int = 0
+    num_window_blocks: int | None = None
 
 
 BASE = Case()
 
 
 class PoisonExecutor:
-    """Fills every block that no sequence owns with NaN before each step."""
+    """Fills every block that has neither owner nor key with NaN before each step, and the
+    null block, from which nothing may be read either."""
 
-    def __init__(self, executor: DeviceExecutor):
+    def __init__(self, executor: DeviceExecutor, pools: Sequence[BlockPool] | None):
         self.executor = executor
+        self.pools = pools
 
     def run(self, plan: Plan) -> StepResult:
+        executor = self.executor
+        executor.cache = executor.transfers.run(executor.cache, plan.moves)
         poisoned = []
         tables = plan.tables.block_tables
-        for blocks, table in zip(self.executor.cache, tables, strict=True):
-            owned = np.zeros(blocks.num_blocks, bool)
-            owned[np.unique(table)] = True
-            owned[0] = False  # nothing may be read from the null block either
-            poisoned.append(_poisoned(blocks, jax.device_put(owned)))
-        self.executor.cache = tuple(poisoned)
-        return self.executor.run(plan)
+        for group, (blocks, table) in enumerate(zip(executor.cache, tables, strict=True)):
+            kept = np.zeros(blocks.num_blocks, bool)
+            kept[np.unique(table)] = True
+            if self.pools is not None:
+                nodes = self.pools[group].node_of
+                kept |= np.array([node is not None for node in nodes])
+            kept[0] = False
+            poisoned.append(_poisoned(blocks, jax.device_put(kept)))
+        executor.cache = tuple(poisoned)
+        return executor.run(replace(plan, moves=()))
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -86,7 +111,9 @@ def _poisoned(blocks, owned):
     return KVBlocks.of_rows(blocks.layout, rows)
 
 
-def engine_of(case: Case, decoder: Decoder, seed: int = 0) -> tuple[Engine, DeviceExecutor]:
+def engine_of(
+    case: Case, decoder: Decoder, seed: int = 0, folder: str | None = None
+) -> tuple[Engine, DeviceExecutor]:
     config = EngineConfig(
         model="tiny",
         seed=seed,
@@ -97,53 +124,84 @@ def engine_of(case: Case, decoder: Decoder, seed: int = 0) -> tuple[Engine, Devi
             num_blocks=max(case.pool_tokens // case.block_size, 1) + 1,
             allocator=case.allocator,
             shuffle_seed=case.shuffle_seed,
+            num_window_blocks=case.num_window_blocks,
+            prefix_caching=case.prefix_caching,
+            granularity=case.granularity,
+            eviction=case.eviction,
+            deduplicate=case.deduplicate,
+            host_blocks=case.host_blocks,
+            host_write=case.host_write,
+            disk_folder=folder if case.disk else None,
+            poison=case.poison,
+            force_miss=case.force_miss,
+            delay_steps=case.delay_steps,
         ),
         scheduler=SchedulerConfig(
             max_num_seqs=case.max_num_seqs,
             max_num_batched_tokens=case.chunk,
             preempt_every=case.preempt_every,
             victim=case.victim,
+            pressure=case.pressure,
+            admission=case.admission,
+            scheduling=case.scheduling,
+            hold_shared_prefixes=case.hold_shared_prefixes,
         ),
     )
     engine, executor = build_engine(config, decoder)
     if case.poison:
-        engine.executor = PoisonExecutor(executor)
+        allocator = engine.scheduler.allocator
+        pools = allocator.pools if isinstance(allocator, PagedAllocator) else None
+        engine.executor = PoisonExecutor(executor, pools)
     return engine, executor
 
 
-def serve(
-    case: Case, work: tuple[Work, ...], decoder: Decoder | None = None
-) -> dict[int, tuple[int, ...]]:
-    """Tokens per request index of those that were not aborted. Checks that every
-    request ended, with the reason it should, and that all blocks came back."""
-    engine, executor = engine_of(case, decoder or tiny_decoder())
+Tokens = dict[tuple[int, int], tuple[int, ...]]  # by request index and sample index
+
+
+def serve(case: Case, work: tuple[Work, ...], decoder: Decoder | None = None) -> Tokens:
+    """Tokens of all requests that were not aborted. Checks that every request ended, with
+    the reason it should, and that all blocks came back."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine, executor = engine_of(case, decoder or tiny_decoder(), folder=folder)
+        served = _serve(case, work, engine)
+        engine.scheduler.journal.listener = None
+        if executor.transfers.disk_store is not None:
+            executor.transfers.disk_store.close()
+    return served
+
+
+def _serve(case: Case, work: tuple[Work, ...], engine: Engine) -> Tokens:
     order = np.arange(len(work))
     if case.order_seed is not None:
         order = np.random.default_rng(case.order_seed).permutation(len(work))
     for index in order:
         engine.add(work[index].prompt_ids, work[index].sampling, request_id=int(index))
-    tokens: dict[int, list[int]] = {index: [] for index in range(len(work))}
-    reasons: dict[int, FinishReason] = {}
+    tokens: dict[tuple[int, int], list[int]] = defaultdict(list)
+    reasons: dict[tuple[int, int], FinishReason] = {}
+    ended: set[int] = set()
     for step, outcome in enumerate(_steps(engine)):
         for update in outcome.updates:
-            tokens[update.request_id].extend(update.new_token_ids)
+            sample = update.request_id, update.sample_index
+            assert update.request_id not in ended, "news after the end"
+            tokens[sample].extend(update.new_token_ids)
             if update.finish is not None:
-                assert update.request_id not in reasons, "ended twice"
-                reasons[update.request_id] = update.finish.reason
-        if step in case.aborts and case.aborts[step] not in reasons:
+                assert sample not in reasons, "ended twice"
+                reasons[sample] = update.finish.reason
+            if update.ends_request:
+                ended.add(update.request_id)
+        if step in case.aborts and case.aborts[step] not in ended:
             assert engine.abort(case.aborts[step])
-    assert set(reasons) == set(tokens), "a request vanished"
+    assert ended == set(range(len(work))), "a request vanished"
     aborted = set(case.aborts.values())
-    for index, reason in reasons.items():
+    for sample, reason in reasons.items():
         expected = {FinishReason.LENGTH, FinishReason.STOP_TOKEN}
-        expected |= {FinishReason.ABORTED} if index in aborted else set()
-        assert reason in expected, (index, reason)
+        expected |= {FinishReason.ABORTED} if sample[0] in aborted else set()
+        assert reason in expected, (sample, reason)
     check_invariants(engine.scheduler)
-    assert engine.scheduler.allocator.num_free == executor.cache_plan.num_blocks - 1
     return {
-        index: tuple(ids)
-        for index, ids in tokens.items()
-        if reasons[index] is not FinishReason.ABORTED
+        sample: tuple(ids)
+        for sample, ids in tokens.items()
+        if reasons[sample] is not FinishReason.ABORTED
     }
 
 
@@ -164,7 +222,13 @@ def _steps(engine: Engine, most: int = 5_000) -> Iterator:
 
 
 def smallest_gap(
-    decoder: Decoder, work: Work, tokens: tuple[int, ...], *, request_id: int, seed: int
+    decoder: Decoder,
+    work: Work,
+    tokens: tuple[int, ...],
+    *,
+    request_id: int,
+    seed: int,
+    sample_index: int = 0,
 ) -> float:
     """Checks that every token is the best of its (perturbed) logits under dense
     attention; the smallest distance of any of them to the second best."""
@@ -178,6 +242,7 @@ def smallest_gap(
             request_id=request_id,
             num_prompt_tokens=num_prompt,
             sampling=work.sampling,
+            sample_index=sample_index,
         )
     )
     host = SequenceTables(1, model.max_context, (1,))

@@ -29,4 +29,4 @@ def step(scheduler, token=TOKEN, now_s=0.0):
 
 def add(scheduler, *requests):
     for request in requests:
-        assert scheduler.add(request) is None
+        assert scheduler.add(request) == []

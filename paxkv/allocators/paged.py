@@ -19,6 +19,7 @@ from paxkv.sequence_tables import SequenceTables
 from paxkv.types import Request
 
 if TYPE_CHECKING:
+    from paxkv.allocators.prefix_hit import Hit
     from paxkv.allocators.prefixes import PrefixSharing
 
 
@@ -111,18 +112,29 @@ class PagedAllocator:
         None: not all known tokens would find room with `keep_free` blocks to spare; then
         nothing was taken.
         """
-        hit = None if self.prefixes is None else self.prefixes.find(request)
-        for group, pool in enumerate(self.pools):
-            needed = self._most_blocks(group, request.num_tokens)
-            if hit is not None:  # what is shared takes no room, unless it was idle
-                found = hit.device_blocks(group)
-                num_idle = sum(pool.refcounts[block] == 0 for block in found)
-                needed = max(needed - len(found), 0) + num_idle
-            if needed > pool.num_available - keep_free:
-                return None
-        if self.prefixes is None or hit is None:
-            return 0
+        if self.prefixes is None:
+            fits = all(
+                self._most_blocks(group, request.num_tokens) <= pool.num_available - keep_free
+                for group, pool in enumerate(self.pools)
+            )
+            return 0 if fits else None
+        hit = self.prefixes.find(request)
+        if hit.part is not None and not self._has_room(request, hit, keep_free):
+            hit = hit.without_part()
+        if not self._has_room(request, hit, keep_free):
+            return None
         return self.prefixes.take(row, request, hit)
+
+    def _has_room(self, request: Request, hit: "Hit", keep_free: int) -> bool:
+        """What is shared takes no room, unless it was idle."""
+        for group, pool in enumerate(self.pools):
+            shared = hit.device_blocks(group)
+            needed = self._most_blocks(group, request.num_tokens) - len(shared)
+            read = shared if hit.part is None else [*shared, hit.part[0].blocks[group]]
+            num_idle = sum(block > 0 and pool.refcounts[block] == 0 for block in read)
+            if max(needed, 0) + num_idle > pool.num_available - keep_free:
+                return False
+        return True
 
     def extend(self, row: int, num_tokens: int) -> bool:
         """Blocks up to position `num_tokens`, and one of its own for the first to write.

@@ -1,7 +1,7 @@
 """What of a request's tokens the caches hold, and where. Looks only; takes nothing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from paxkv.block_pool import NULL_BLOCK
 from paxkv.cache_keys import BlockKey, block_key
@@ -29,11 +29,17 @@ class Hit:
     first: tuple[int, ...]  # per group: index of the first block that is still in a window
     disk: tuple[DiskBlock, ...] = ()
     part: tuple[CacheNode, int] | None = None  # (node, its tokens that match)
-    num_tokens: int = field(default=0)
+    num_tokens: int = 0
 
     @classmethod
     def nothing(cls, root: CacheNode, num_groups: int) -> "Hit":
         return cls(root=root, path=[], first=(0,) * num_groups)
+
+    def without_part(self) -> "Hit":
+        """Whole blocks only."""
+        if self.part is None:
+            return self
+        return replace(self, part=None, num_tokens=self.num_tokens - self.part[1])
 
     def device_blocks(self, group: int) -> list[int]:
         """Those that can be shared as they are, nearest to the root first."""

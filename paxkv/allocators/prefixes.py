@@ -104,6 +104,15 @@ class PrefixSharing:
             num_tokens = max(num_tokens, len(blocks) * self.cache.block_size)
         return num_tokens
 
+    def reset(self) -> int:
+        """Forgets all prefixes and pins; how many blocks got free."""
+        before = sum(pool.num_free for pool in self.cache.pools)
+        self.cache.reset()
+        for pins, pool in zip(self.pins, self.cache.pools, strict=True):
+            pool.free(list(pins.elements()))
+            pins.clear()
+        return sum(pool.num_free for pool in self.cache.pools) - before
+
     def _pinnable(
         self, tokens: tuple[int, ...], options: RequestOptions
     ) -> list[CacheNode]:
@@ -119,13 +128,11 @@ class PrefixSharing:
         The last known token is left to compute, for its logits. There must be room.
         """
         tables, size = self._tables, self.cache.block_size
-        self.cache.use(hit.path)
-        if hit.part is not None:
-            self.cache.use(hit.part[:1])
         held = self._hold(hit)
         for group, pool in enumerate(self.cache.pools):
             pool.share(blocks := hit.device_blocks(group))
             self._tell(EventKind.SHARE, group, blocks, request)
+        self.cache.use([*hit.path, *((hit.part[0],) if hit.part else ())])
         for group, pool in enumerate(self.cache.pools):
             self._take_path(group, pool, row, request, hit)
         tip = hit.path[-1] if hit.path else hit.root

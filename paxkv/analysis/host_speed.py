@@ -14,7 +14,9 @@ from paxkv.host_stream import RecordedStep, Stream
 
 OURS, PEER = "paxkv", "vllm"
 STEP_KINDS = ("plan", "pack", "commit", "whole")
-MANAGER_KINDS = ("decode", "admit", "free")  # that a stream is made of; also make, look_up
+# What a stream is made of; also timed: make, look_up. The peer's decode and admit put
+# blocks into the cache at once, where ours register and insert them afterwards.
+MANAGER_KINDS = ("decode", "register", "admit", "insert", "free")
 
 STEP_LIMITS_US = {128: 300.0, 1024: 2000.0}  # by running requests
 DECODE_LIMIT_US = 0.5  # per running request
@@ -59,7 +61,7 @@ def operations(step: RecordedStep, kind: str) -> int:
     """How many operations of a kind a step asks for."""
     if kind in STEP_KINDS:
         return 1
-    if kind == "decode":
+    if kind in ("decode", "register"):
         return step.num_running - len(step.admitted)
     return len(step.finished if kind == "free" else step.admitted)
 
@@ -100,10 +102,15 @@ def manager_measure(
     kinds: Sequence[str],
     *,
     limit: float | None = None,
+    with_peer: bool = True,
 ) -> Measure:
-    """The sum of some kinds, each for one request."""
-    sums = {side: sum(of[kind] for kind in kinds) for side, of in medians.items()}
-    return Measure(name=name, unit="µs", ours=sums[OURS], peer=sums.get(PEER), limit=limit)
+    """The sum of some kinds, each for one request; a side may lack some of them."""
+    sums = {
+        side: sum((of.get(kind, 0.0) for kind in kinds), 0.0)
+        for side, of in medians.items()
+    }
+    peer = sums.get(PEER) if with_peer else None
+    return Measure(name=name, unit="µs", ours=sums[OURS], peer=peer, limit=limit)
 
 
 def stream_measure(
@@ -113,7 +120,7 @@ def stream_measure(
     steps = stream.steps[stream.num_warm :]
     counts = {kind: sum(operations(s, kind) for s in steps) for kind in MANAGER_KINDS}
     sums = {
-        side: sum(count * of[kind] for kind, count in counts.items() if count) / len(steps)
+        side: sum(n * of.get(kind, 0.0) for kind, n in counts.items()) / len(steps)
         for side, of in medians.items()
     }
     return Measure(

@@ -36,6 +36,16 @@ def windowed_groups(config: ModelConfig) -> tuple[bool, ...]:
     return tuple(g in windowed for g in range(len(layers_per_group(config))))
 
 
+def group_windows(config: ModelConfig) -> tuple[int | None, ...]:
+    """Per group, tokens that a position sees in its layers at most; None: all."""
+    widest: dict[int, int | None] = {}
+    for layer, window in zip(cache_layers(config), config.layer_windows, strict=True):
+        before = widest.get(layer.group, 0)
+        is_full = window == FULL_ATTENTION or before is None
+        widest[layer.group] = None if is_full else max(before or 0, window)
+    return tuple(widest[group] for group in sorted(widest))
+
+
 def period_of(groups: tuple[int, ...]) -> int:
     """The smallest p such that layer i and layer i + p lie in the same group, for all i."""
     size = len(groups)

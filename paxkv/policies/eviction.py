@@ -96,7 +96,7 @@ class Priority:
         if node.expires_s is None or now_s < node.expires_s:
             return (node.priority, node.last_used)
         before = bisect.bisect_right(self._seen_s, node.expires_s)
-        queued = self._ticks[before - 1] if before else node.last_used
+        queued = self._ticks[before - 1] + 0.5 if before else node.last_used  # behind them
         return (DEFAULT_PRIORITY, max(queued, node.last_used))
 
 

@@ -1,7 +1,6 @@
 """A policy by its name, or by the import path of one that is not ours."""
 
 import difflib
-import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -32,19 +31,25 @@ def policy_named(name: str, offered: Mapping[str, Policy], kind: str) -> Policy:
             f"{kind} {name!r} is unknown{_nearest(name, offered)}; use one of "
             f"{', '.join(offered)}, or a path such as 'package.module:attribute'."
         )
-    module = _import(place, f"{kind} {name!r}")
+    return _callable_in(_import(place, f"{kind} {name!r}"), attribute, f"{kind} {name!r}")
+
+
+def _callable_in(module: ModuleType, attribute: str, what: str) -> Any:
+    """What the module has under that name, which may have dots."""
+    found: Any = module
     try:
-        found = functools.reduce(getattr, attribute.split("."), module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
     except AttributeError:
         names = [other for other in vars(module) if not other.startswith("_")]
         raise ValueError(
-            f"{kind} {name!r}: {place} has no {attribute!r}{_nearest(attribute, names)}. "
-            f"Name something that it defines, or one of {', '.join(offered)}."
+            f"{what}: {module.__name__} has no {attribute!r}"
+            f"{_nearest(attribute, names)}; name a function or a class that it has."
         ) from None
     if not callable(found):
         raise ValueError(
-            f"{kind} {name!r} is a {type(found).__name__}, which cannot be called; name a "
-            "function or a class."
+            f"{what} is a {type(found).__name__}, which cannot be called; name a function "
+            "or a class."
         )
     return found
 

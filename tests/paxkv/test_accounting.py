@@ -9,7 +9,7 @@ from tests.fakes import make_request, make_scheduler
 def run(scheduler, *requests, steps=1):
     """The pool's partition in each of the first steps."""
     for request in requests:
-        assert scheduler.add(request) is None
+        assert scheduler.add(request) == []
     partitions = []
     for _ in range(steps):
         plan = scheduler.plan(0.0)
@@ -89,7 +89,7 @@ def test_each_position_is_in_exactly_one_class(name, block_size):
     rng = np.random.default_rng(3)
     for i in range(40):
         lengths = rng.integers(1, 30, 2).tolist()
-        assert scheduler.add(make_request(*lengths, request_id=i)) is None
+        assert scheduler.add(make_request(*lengths, request_id=i)) == []
     partitions = run(scheduler, steps=60)
     assert {p.total for p in partitions} == {(400 // block_size - 1) * block_size}
     assert all(min(classes(p).values()) > 0 for p in partitions)

@@ -30,17 +30,19 @@ def test_every_name_of_the_config_is_offered():
 def test_paged_admits_if_all_known_tokens_fit_but_takes_only_the_first_chunk():
     paged, tables = make(num_blocks=6)  # 5 usable blocks of 4
     row = tables.acquire()
-    assert not paged.admit(row, make_request(21), 4, keep_free=0)
-    assert not paged.admit(row, make_request(17), 4, keep_free=1)
-    assert paged.num_free == 5
-    assert paged.admit(row, make_request(16), 4, keep_free=1)
+    assert paged.admit(row, make_request(21), keep_free=0) is None
+    assert paged.admit(row, make_request(17), keep_free=1) is None
+    assert paged.usage(0).num_free == 5
+    assert paged.admit(row, make_request(16), keep_free=1) == 0  # cached tokens
+    assert tables.blocks(0, row) == []
+    assert paged.extend(row, 4)
     assert tables.blocks(0, row) == [1]
 
 
 def test_paged_extends_to_what_is_needed_or_not_at_all():
     paged, tables = make(num_blocks=6)
     row = tables.acquire()
-    assert paged.admit(row, make_request(3), 3, keep_free=0)
+    assert paged.admit(row, make_request(3), keep_free=0) == 0
     assert paged.extend(row, 4)
     assert tables.blocks(0, row) == [1]
     assert paged.extend(row, 5)
@@ -48,7 +50,7 @@ def test_paged_extends_to_what_is_needed_or_not_at_all():
     assert not paged.extend(row, 21)
     assert tables.blocks(0, row) == [1, 2]
     paged.release(row)
-    assert paged.num_free == 5
+    assert paged.usage(0).num_free == 5
     assert tables.blocks(0, row) == []
 
 
@@ -82,14 +84,14 @@ def test_paged_says_how_a_request_could_fit():
 def test_contiguous_takes_the_whole_region_at_once(name, table_blocks, region_blocks):
     contiguous, tables = make(name, num_blocks=33)
     row = tables.acquire()
-    assert contiguous.admit(row, make_request(10, max_tokens=9), 1, keep_free=30)
+    assert contiguous.admit(row, make_request(10, max_tokens=9), keep_free=30) == 0
     blocks = tables.blocks(0, row)
     assert blocks == list(range(blocks[0], blocks[0] + table_blocks))
-    assert contiguous.num_free == 32 - region_blocks
+    assert contiguous.usage(0).num_free == 32 - region_blocks
     assert contiguous.extend(row, 18)
     assert tables.blocks(0, row) == blocks
     contiguous.release(row)
-    assert contiguous.num_free == 32
+    assert contiguous.usage(0).num_free == 32
     assert not tables.block_tables[0].any()
 
 
@@ -97,15 +99,14 @@ def test_contiguous_refuses_without_a_run_that_is_long_enough():
     contiguous, tables = make("contiguous_oracle", num_blocks=17)
     rows = [tables.acquire() for _ in range(5)]
     for row in rows[:4]:  # four regions of 4 blocks fill the pool
-        assert contiguous.admit(row, make_request(10, max_tokens=5), 1, keep_free=0)
+        assert contiguous.admit(row, make_request(10, max_tokens=5), keep_free=0) == 0
     starts = sorted((tables.blocks(0, row)[0], row) for row in rows[:4])
     contiguous.release(starts[1][1])
     contiguous.release(starts[2][1])
-    assert contiguous.num_free == 8  # but the two neighbours are no buddies
-    assert not contiguous.admit(
-        starts[1][1], make_request(20, max_tokens=10), 1, keep_free=0
-    )
-    assert contiguous.num_free == 8
+    assert contiguous.usage(0).num_free == 8  # but the two neighbours are no buddies
+    refused = make_request(20, max_tokens=10)
+    assert contiguous.admit(starts[1][1], refused, keep_free=0) is None
+    assert contiguous.usage(0).num_free == 8
 
 
 def test_contiguous_says_why_a_request_can_never_fit():
@@ -211,4 +212,4 @@ def test_groups_hold_the_same_positions_in_blocks_of_their_own(allocator):
         differ |= bool((first_table != second_table).any())
         assert ((first_table > 0) == (second_table > 0)).all()
     assert differ == (allocator == "paged")
-    assert engine.scheduler.allocator.num_free == 32
+    assert engine.scheduler.allocator.usage(0).num_free == 32

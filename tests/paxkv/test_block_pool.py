@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxkv.block_pool import NULL_BLOCK, BlockPool, OutOfBlocks
+from tests.cached_paths import A, B, C, Filled
 
 
 def test_hands_out_every_block_but_the_null_block():
@@ -13,7 +14,7 @@ def test_hands_out_every_block_but_the_null_block():
 
 def test_too_few_free_blocks_takes_none():
     pool = BlockPool(4)
-    with pytest.raises(OutOfBlocks, match="count=4 blocks asked, 3 free of 4"):
+    with pytest.raises(OutOfBlocks, match="count=4 blocks asked, 3 free and 0 idle of 4"):
         pool.allocate(4)
     assert pool.num_free == 3
     assert pool.refcounts == [0, 0, 0, 0]
@@ -80,3 +81,102 @@ def test_every_block_is_free_or_owned(counts, random):
         blocks = [block for group in owned for block in group]
         assert len(set(blocks)) == len(blocks)
         assert sorted([*blocks, *pool.free_blocks]) == list(range(1, 12))
+
+
+# Idle blocks: without an owner, but with a key.
+
+
+def test_a_block_with_a_key_gets_idle_and_not_free():
+    filled = Filled(num_blocks=5)
+    pool = filled.pools[0]
+    filled.put(A, B)
+    assert (pool.num_free, pool.num_idle, pool.num_available) == (2, 2, 4)
+
+
+def test_free_blocks_go_before_idle_ones():
+    filled = Filled(num_blocks=5)
+    pool = filled.pools[0]
+    filled.put(A, B)
+    assert set(pool.allocate(2)) == {3, 4}
+    assert pool.num_idle == 2
+    assert pool.allocate(1) == [2]  # the tail of the path
+    assert pool.allocate(1) == [1]
+    assert pool.num_available == 0
+
+
+def test_one_allocation_may_take_free_and_idle_blocks():
+    filled = Filled(num_blocks=5)
+    pool = filled.pools[0]
+    filled.put(A, B)
+    assert sorted(pool.allocate(3)) == [2, 3, 4]
+    assert pool.refcounts == [0, 0, 1, 1, 1]
+    assert filled.found(A, B) == filled.found(A)
+
+
+def test_too_few_free_and_idle_blocks_takes_and_evicts_none():
+    filled = Filled(num_blocks=4)
+    pool = filled.pools[0]
+    path = filled.put(A, B)
+    with pytest.raises(OutOfBlocks, match="count=4 blocks asked, 1 free and 2 idle of 4"):
+        pool.allocate(4)
+    assert (pool.num_free, pool.num_idle) == (1, 2)
+    assert filled.found(A, B) == path
+
+
+def test_sharing_an_idle_block_makes_it_owned_again():
+    filled = Filled(num_blocks=5)
+    pool = filled.pools[0]
+    blocks = [node.blocks[0] for node in filled.put(A, B)]
+    pool.share(blocks)
+    assert [pool.refcounts[block] for block in blocks] == [1, 1]
+    assert (pool.num_idle, pool.num_available) == (0, 2)
+    pool.share(blocks[:1])
+    pool.free(blocks)
+    assert pool.num_idle == 1  # the other still has an owner
+    pool.free(blocks[:1])
+    assert pool.num_idle == 2
+
+
+def test_an_idle_block_is_not_freed_again():
+    filled = Filled(num_blocks=4)
+    (node,) = filled.put(A)
+    with pytest.raises(ValueError, match="cannot free.*freed twice"):
+        filled.pools[0].free(node.blocks)
+    assert filled.pools[0].num_idle == 1
+
+
+def test_what_lost_its_key_cannot_be_shared():
+    filled = Filled(num_blocks=4)
+    (node,) = filled.put(A)
+    (block,) = node.blocks
+    filled.cache.drop(node)
+    with pytest.raises(ValueError, match="cannot share"):
+        filled.pools[0].share([block])
+    assert filled.pools[0].num_free == 3
+
+
+def test_a_duplicate_is_one_until_it_is_free():
+    pool = BlockPool(4)
+    blocks = pool.allocate(2)
+    pool.duplicates.update(blocks)
+    pool.free(blocks[:1])
+    assert pool.duplicates == {blocks[1]}
+
+
+@given(st.lists(st.sampled_from([(A,), (A, B), (A, C), (B, C), (C,), ()]), max_size=40))
+def test_every_block_is_free_idle_or_owned(paths):
+    """Owners come and go; an empty path frees all that is owned."""
+    filled, owned = Filled(num_blocks=6), []
+    pool = filled.pools[0]
+    for keys in paths:
+        if not keys:
+            while owned:
+                pool.free(owned.pop())
+        elif len(keys) <= pool.num_available:
+            nodes = filled.put(*keys)
+            pool.share(blocks := [node.blocks[0] for node in nodes])
+            owned.append(blocks)
+        held = {block for blocks in owned for block in blocks}
+        idle = {node.blocks[0] for node in filled.cache.nodes()} - held
+        assert pool.num_idle == len(idle)
+        assert sorted([*held, *idle, *pool.free_blocks]) == list(range(1, 6))

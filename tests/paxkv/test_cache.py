@@ -17,6 +17,7 @@ def plan(free_bytes: int = 2**30, **cache):
         CacheConfig(block_size=16, **cache),
         max_num_seqs=4,
         max_context=128,
+        max_new_tokens=64,
         platform="cpu",
         free_bytes=free_bytes,
     )

@@ -8,16 +8,24 @@ import functools
 import itertools
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+from paxkv.config import Granularity, HostWrite
+from paxkv.policies.admission import ADMISSION_POLICIES
+from paxkv.policies.eviction import EVICTION_POLICIES
+from paxkv.policies.pressure import PRESSURE_POLICIES
+from paxkv.policies.scheduling import SCHEDULING_POLICIES
 from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import SamplingParams
 from tests.harness import (
     BASE,
+    POOL_TOKENS,
     SMALLEST_GAP,
     Case,
+    Tokens,
     Work,
     count_steps,
     serve,
@@ -31,48 +39,81 @@ CHUNKS = (1, 2, 3, 7, 16, 33, 64, 128)  # the longest prompt has 90 tokens
 PREEMPT_EVERY = (0, 1, 2, 3, 7)
 # `cpu` needs the extra of that name, which scripts/test.sh installs
 IMPLEMENTATIONS = ("xla", "cpu") if find_spec("numba") else ("xla",)
+GRAIN, WRITES = get_args(Granularity), get_args(HostWrite)
 ENGINE_SEED = 0
 
 
-# (prompt, output) tokens of each request, around block borders
-LENGTHS = ((1, 9), (15, 8), (16, 8), (17, 5), (33, 12), (64, 6), (90, 10), (5, 40))
+PRESSURES = tuple(name for name in PRESSURE_POLICIES if name != "reject")
+CACHED = replace(BASE, prefix_caching=True, max_num_seqs=3)
+TIGHT = 112  # usable positions of a pool that cannot hold all requests
+
+# (prompt, output) tokens of each request, around block borders; how many tokens of its
+# prompt are the common text's; how many samples it draws
+Lengths = tuple[tuple[int, int, int, int], ...]
+LENGTHS: Lengths = (
+    (1, 9, 0, 1),
+    (15, 8, 15, 1),
+    (16, 8, 16, 1),
+    (17, 5, 16, 3),
+    (33, 12, 32, 1),
+    (64, 6, 64, 1),
+    (90, 10, 40, 2),
+    (5, 40, 5, 1),
+    (64, 9, 64, 1),  # the same prompt again
+    (50, 7, 37, 1),
+)
 # of the random combinations: fewer steps each, so that there can be many
-SHORT_LENGTHS = ((1, 6), (16, 5), (33, 4), (70, 5), (5, 9))
+SHORT_LENGTHS: Lengths = (
+    (1, 6, 0, 1),
+    (16, 5, 16, 2),
+    (33, 4, 20, 1),
+    (70, 5, 60, 1),
+    (5, 9, 0, 1),
+    (33, 5, 33, 1),
+)
 
 
 @functools.cache
-def workload(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[Work, ...]:
-    """Greedy and seeded requests side by side."""
+def workload(lengths: Lengths = LENGTHS) -> tuple[Work, ...]:
+    """Greedy and seeded requests side by side, many of which share a prefix."""
     rng = np.random.default_rng(5)
+    common = rng.integers(0, 60, 90).tolist()
     work = []
-    for index, (prompt_len, max_tokens) in enumerate(lengths):
+    for index, (prompt_len, max_tokens, num_common, n) in enumerate(lengths):
         sampling = SamplingParams(
             max_tokens=max_tokens,
-            temperature=0.0 if index % 2 == 0 else 0.8,
+            temperature=0.8 if n > 1 or index % 2 else 0.0,
             seed=None if index in (3, 7) else 1000 + index,
             ignore_eos=True,
+            n=n,
         )
-        prompt = rng.integers(0, 60, prompt_len).tolist()
-        work.append(Work(prompt_ids=tuple(prompt), sampling=sampling))
+        own = rng.integers(0, 60, prompt_len - num_common).tolist()
+        prompt = tuple(common[:num_common] + own)
+        work.append(Work(prompt_ids=prompt, sampling=sampling))
     return tuple(work)
 
 
 @functools.cache
-def base_tokens(
-    lengths: tuple[tuple[int, int], ...] = LENGTHS,
-) -> dict[int, tuple[int, ...]]:
+def base_tokens(lengths: Lengths = LENGTHS) -> Tokens:
     return serve(BASE, workload(lengths))
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, SHORT_LENGTHS], ids=["long", "short"])
 def test_base_equals_dense_attention_and_gaps_are_wide(lengths):
     """One dense pass over the finished sequence judges every token of it."""
-    tokens = base_tokens(lengths)
-    for index, work in enumerate(workload(lengths)):
+    work = workload(lengths)
+    samples = {(i, s) for i, one in enumerate(work) for s in range(one.sampling.n)}
+    assert set(base_tokens(lengths)) == samples
+    for (index, sample_index), tokens in base_tokens(lengths).items():
         gap = smallest_gap(
-            tiny_decoder(), work, tokens[index], request_id=index, seed=ENGINE_SEED
+            tiny_decoder(),
+            work[index],
+            tokens,
+            request_id=index,
+            seed=ENGINE_SEED,
+            sample_index=sample_index,
         )
-        print(f"request {index}: smallest top-2 gap {gap:.4f}")
+        print(f"request {index}/{sample_index}: smallest top-2 gap {gap:.4f}")
         assert gap > SMALLEST_GAP
 
 
@@ -89,6 +130,32 @@ def alone() -> list[Case]:
     cases += [replace(BASE, victim=v, pool_tokens=112) for v in VICTIM_POLICIES]
     cases += [replace(BASE, pool_tokens=112)]
     cases += [replace(BASE, implementation=i) for i in ("reference", *IMPLEMENTATIONS)]
+    cases += [
+        replace(BASE, pressure=p, pool_tokens=TIGHT, host_blocks=8) for p in PRESSURES
+    ]
+    cases += [
+        replace(BASE, pressure=p, preempt_every=2, host_blocks=16)
+        for p in ("preempt_recompute", "preempt_swap")
+    ]
+    cases += [replace(BASE, admission=a, pool_tokens=TIGHT) for a in ADMISSION_POLICIES]
+    cases += [replace(CACHED, scheduling=s) for s in SCHEDULING_POLICIES]
+    cases += [
+        replace(CACHED, block_size=b, granularity=g) for b in BLOCK_SIZES for g in GRAIN
+    ]
+    cases += [replace(CACHED, eviction=e, pool_tokens=TIGHT) for e in EVICTION_POLICIES]
+    cases += [
+        replace(CACHED, host_write=w, pool_tokens=TIGHT, host_blocks=12) for w in WRITES
+    ]
+    cases += [
+        replace(CACHED, deduplicate=False),
+        replace(CACHED, deduplicate=False, pool_tokens=TIGHT, max_num_seqs=8),
+        replace(CACHED, hold_shared_prefixes=True),
+        replace(CACHED, force_miss=True),
+        replace(CACHED, poison=True, granularity="token", shuffle_seed=1),
+        replace(CACHED, pressure="preempt_swap", preempt_every=3, host_blocks=8),
+        replace(CACHED, host_blocks=4, delay_steps=2, pool_tokens=TIGHT),
+        replace(CACHED, host_blocks=3, disk=True, pool_tokens=TIGHT),
+    ]
     return cases
 
 
@@ -98,10 +165,31 @@ def combined(count: int) -> list[Case]:
     def one_of(values):
         return values[int(rng.integers(len(values)))]
 
+    def sharing() -> dict[str, Any]:
+        """Of the allocator and what only the paged one offers."""
+        allocator = one_of(("paged", *ALLOCATORS))
+        if allocator != "paged":
+            return {"allocator": allocator}
+        host_blocks = one_of((0, 256))
+        return {
+            "pool_tokens": one_of((TIGHT, POOL_TOKENS)),
+            "pressure": one_of(PRESSURES) if host_blocks else "preempt_recompute",
+            "admission": one_of(tuple(ADMISSION_POLICIES)),
+            "scheduling": one_of(tuple(SCHEDULING_POLICIES)),
+            "hold_shared_prefixes": bool(rng.integers(2)),
+            "prefix_caching": bool(rng.integers(4)),
+            "granularity": one_of(GRAIN),
+            "eviction": one_of(tuple(EVICTION_POLICIES)),
+            "deduplicate": bool(rng.integers(2)),
+            "host_blocks": host_blocks,
+            "host_write": one_of(WRITES),
+            "delay_steps": one_of((0, 0, 2)),
+            "force_miss": not rng.integers(8),
+        }
+
     return [
         Case(
             block_size=one_of(BLOCK_SIZES),
-            allocator=one_of(ALLOCATORS),
             chunk=one_of(CHUNKS),
             max_num_seqs=one_of((1, 3, 5, 8)),
             preempt_every=one_of(PREEMPT_EVERY),
@@ -111,15 +199,16 @@ def combined(count: int) -> list[Case]:
             poison=bool(rng.integers(2)),
             implementation=one_of(IMPLEMENTATIONS),
             aborts={int(rng.integers(20)): int(rng.integers(len(SHORT_LENGTHS)))},
+            **sharing(),
         )
         for _ in range(count)
     ]
 
 
-def assert_same_tokens(case: Case, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> None:
+def assert_same_tokens(case: Case, lengths: Lengths = LENGTHS) -> None:
     got, expected = serve(case, workload(lengths)), base_tokens(lengths)
-    for index, tokens in got.items():
-        assert tokens == expected[index], (case, index)
+    for sample, tokens in got.items():
+        assert tokens == expected[sample], (case, sample)
 
 
 @pytest.mark.parametrize("case", alone(), ids=str)

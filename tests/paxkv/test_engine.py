@@ -46,7 +46,7 @@ def serve(engine, aborts=()):
             engine.abort(request_id)
     assert set(finishes) == set(tokens)
     allocator = engine.scheduler.allocator
-    assert allocator.num_free == allocator.num_blocks - 1
+    assert allocator.usage(0).num_free == allocator.usage(0).num_blocks - 1
     return tokens, finishes
 
 

@@ -74,6 +74,7 @@ def test_each_kind_of_layer_has_its_pool_and_its_table():
         CacheConfig(num_blocks=5),
         max_num_seqs=1,
         max_context=64,
+        max_new_tokens=64,
         platform="cpu",
         free_bytes=2**30,
     )

@@ -22,7 +22,10 @@ def make_replay(
     allocator = scheduler.allocator
     clock = Stopwatch(source)
     executor = FakeExecutor(
-        allocator.num_blocks, allocator.block_size, clock=source, duration_s=duration_s
+        allocator.usage(0).num_blocks,
+        allocator.block_size,
+        clock=source,
+        duration_s=duration_s,
     )
     return Replay(Engine(scheduler, executor, clock), items, clock)
 

@@ -93,7 +93,7 @@ def test_generation_ends_where_the_context_does():
 )
 def test_what_can_never_be_served_is_rejected_with_the_numbers(request_of, reason, message):
     scheduler = make_scheduler(num_blocks=10)
-    update = scheduler.add(request_of())
+    (update,) = scheduler.add(request_of())
     assert update.finish.reason is reason
     assert update.metrics.num_output_tokens == 0
     assert re.search(message, update.finish.message), update.finish.message
@@ -105,7 +105,7 @@ def test_longest_request_that_fits_is_served_alone():
     add(scheduler, make_request(20, max_tokens=17))
     while scheduler.has_unfinished:
         step(scheduler)
-    assert scheduler.allocator.num_free == 9
+    assert scheduler.allocator.usage(0).num_free == 9
 
 
 def test_abort_frees_at_once_wherever_the_request_is():
@@ -113,12 +113,12 @@ def test_abort_frees_at_once_wherever_the_request_is():
     add(scheduler, make_request(5, request_id=0), make_request(5, request_id=1))
     step(scheduler)
     for request_id, num_outputs in ((1, 0), (0, 1)):
-        update = scheduler.abort(request_id, FinishReason.ABORTED, now_s=3.0)
+        (update,) = scheduler.abort(request_id, FinishReason.ABORTED, now_s=3.0)
         assert update.finish.reason is FinishReason.ABORTED
         assert update.metrics.num_output_tokens == num_outputs
         assert update.metrics.finish_s == 3.0
-    assert scheduler.allocator.num_free == 16
-    assert scheduler.abort(0, FinishReason.ABORTED, now_s=4.0) is None
+    assert scheduler.allocator.usage(0).num_free == 16
+    assert scheduler.abort(0, FinishReason.ABORTED, now_s=4.0) == []
     with pytest.raises(KeyError, match="request_id=5"):
         scheduler.abort(5, FinishReason.ABORTED, now_s=4.0)
 

@@ -26,6 +26,7 @@ def table_of(*settings: SamplingParams) -> SamplingTable:
             request_id=100 + row,
             num_prompt_tokens=PROMPT,
             sampling=sampling,
+            num_top=sampling.logprobs,
         )
         table.start(start)
     return table

@@ -92,7 +92,7 @@ def full_pool(**limits):
     scheduler = make_scheduler(num_blocks=7, watermark=0.0, **limits)
     add(scheduler, *(make_request(8, 16, request_id=i) for i in range(3)))
     assert slices(step(scheduler)) == {0: (0, 8), 1: (0, 8), 2: (0, 8)}
-    assert scheduler.allocator.num_free == 0
+    assert scheduler.allocator.usage(0).num_free == 0
     return scheduler
 
 
@@ -104,7 +104,8 @@ def test_newest_gives_way_and_comes_back_in_order():
     (victim,) = scheduler.waiting
     assert victim.request_id == 2
     assert victim.output_ids == [TOKEN]
-    assert (victim.num_preemptions, victim.num_recomputed_tokens) == (1, 8)
+    assert (victim.num_preemptions, victim.num_lost_tokens) == (1, 8)
+    assert victim.num_recomputed_tokens == 0  # it may yet be aborted
 
 
 def test_nothing_is_admitted_in_a_step_that_preempted():
@@ -121,6 +122,8 @@ def test_preempted_request_computes_prompt_and_outputs_again():
     plan = step(scheduler)
     assert slices(plan) == {1: (9, 1), 2: (0, 9)}
     assert plan.tables.tokens[plan.rows[1], 8] == TOKEN
+    victim = plan.requests[1]
+    assert (victim.num_lost_tokens, victim.num_recomputed_tokens) == (0, 8)
 
 
 def test_a_victim_already_in_the_plan_returns_its_tokens():
@@ -134,7 +137,7 @@ def test_a_victim_already_in_the_plan_returns_its_tokens():
     scheduler.running.requests[0].output_ids.append(TOKEN)
     scheduler.tables.tokens[0, 5] = TOKEN
     scheduler.tables.num_tokens[0] += 1
-    scheduler.allocator.pool.allocate(5)
+    scheduler.allocator.pools[0].allocate(5)
     plan = scheduler.plan(0.0)
     assert slices(plan) == {0: (4, 2)}
     assert plan.num_preempted == 1
@@ -182,7 +185,7 @@ def test_stalled_prefill_makes_do_with_the_room_in_its_table():
     )
     add(scheduler, make_request(2, 6, request_id=0), make_request(10, request_id=1))
     assert slices(step(scheduler)) == {0: (0, 2), 1: (0, 3)}
-    scheduler.allocator.pool.allocate(3)  # nothing is left
+    scheduler.allocator.pools[0].allocate(3)  # nothing is left
     assert slices(scheduler.plan(0.0)) == {0: (2, 1), 1: (3, 1)}
 
 

@@ -51,6 +51,6 @@ def test_when_all_have_ended_every_block_is_free(allocator, num_requests):
         FinishReason.ABORTED,
         FinishReason.REJECTED_EMPTY,
     }
-    assert scheduler.allocator.num_free == NUM_BLOCKS - 1
+    assert scheduler.allocator.usage(0).num_free == NUM_BLOCKS - 1
     assert scheduler.tables.num_free_rows == scheduler.tables.num_rows
     assert scheduler.num_preemptions > 0

@@ -57,6 +57,7 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
         CacheConfig(block_size=BLOCK_SIZE, num_blocks=2, dtype=dtype),
         max_num_seqs=16,
         max_context=MAX_CONTEXT,
+        max_new_tokens=64,
         platform="cpu",
         free_bytes=2**40,
     )

@@ -26,7 +26,7 @@ def order_free_blocks(pool, blocks):
 
 def test_35_tokens_in_blocks_of_16():
     scheduler = make_scheduler(block_size=16, num_blocks=33, max_context=512)
-    order_free_blocks(scheduler.allocator.pool, [7, 2, 11])
+    order_free_blocks(scheduler.allocator.pools[0], [7, 2, 11])
     scheduler.add(make_request(35))
     executor = FakeExecutor(num_blocks=33, block_size=16)
     plan = step(scheduler, executor)
@@ -71,7 +71,7 @@ def test_never_used_slots_of_the_papers_figure_3(
 def test_block_table_of_the_papers_figure_6():
     """Block size 4, a prompt of 7 tokens: blocks 7 and 1, then 3 for the ninth token."""
     scheduler = make_scheduler(block_size=4, num_blocks=10)
-    order_free_blocks(scheduler.allocator.pool, [7, 1, 3])
+    order_free_blocks(scheduler.allocator.pools[0], [7, 1, 3])
     scheduler.add(make_request(7))
     tables, filled = [], []
     for _ in range(3):
@@ -108,16 +108,16 @@ def test_appending_a_block_after_shared_blocks_copies_nothing():
     held = executor.pools[0, shared].copy()
 
     row = tables.acquire()
-    paged.pool.share(shared)
+    paged.pools[0].share(shared)
     tables.append(0, row, shared)
     assert paged.extend(row, 9)
     assert tables.blocks(0, row)[:2] == shared
     assert len(tables.blocks(0, row)) == 3
     assert (executor.pools[0, shared] == held).all()
-    assert [paged.pool.refcounts[block] for block in tables.blocks(0, row)] == [2, 2, 1]
+    assert [paged.pools[0].refcounts[block] for block in tables.blocks(0, row)] == [2, 2, 1]
     paged.release(row)
     assert tables.blocks(0, int(plan.rows[0])) == shared
-    assert [paged.pool.refcounts[block] for block in shared] == [1, 1]
+    assert [paged.pools[0].refcounts[block] for block in shared] == [1, 1]
 
 
 def test_arena_of_983_units_as_the_papers_authors_carve_it():

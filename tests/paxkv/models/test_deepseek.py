@@ -109,6 +109,7 @@ def test_a_pool_holds_one_row_per_token():
         CacheConfig(block_size=4, num_blocks=3),
         max_num_seqs=1,
         max_context=8,
+        max_new_tokens=64,
         platform="cpu",
         free_bytes=2**30,
     )
