@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from paxkv.allocators import Allocator
-from paxkv.moves import SwapIn, SwapOut, CopyBlock
+from paxkv.moves import CopyBlock, SwapIn, SwapOut
 from paxkv.sequence_tables import SequenceTables
 from paxkv.types import Plan, PoolPartition, StepMetrics
 

@@ -49,9 +49,7 @@ class Admitting:
             if request not in self._waiting or self._should_hold(request):
                 continue
             swapped = self._waiting.swapped_with(request)
-            rows_needed = len(swapped[0]) if swapped else request.group.num_sequences
-            if request.group.is_forked and not swapped:
-                rows_needed = 1
+            rows_needed = len(swapped[0]) if swapped else request.sampling.num_beams or 1
             if self._running.num_spare_rows < rows_needed:
                 break
             started = self._resume(request) if swapped else self._start(request, budget)
@@ -128,9 +126,7 @@ class Admitting:
         self.num_looked_up_tokens += len(request.prompt_ids)
         self.num_hit_tokens += num_found
         if num_found:
-            journal.emit(
-                EventKind.HIT, request_id=request.request_id, num_tokens=num_found
-            )
+            journal.emit(EventKind.HIT, request_id=request.request_id, num_tokens=num_found)
 
     def _should_hold(self, request: Request) -> bool:
         """Another is computing a prefix that this one could soon find in the cache."""
@@ -154,7 +150,9 @@ class Admitting:
 
     def _prefilling(self) -> Iterator[Request]:
         tables, running = self._running.tables, self._running
-        is_prefill = tables.num_computed[running.rows] < tables.num_prompt_tokens[running.rows]
+        is_prefill = (
+            tables.num_computed[running.rows] < tables.num_prompt_tokens[running.rows]
+        )
         for index in is_prefill.nonzero()[0].tolist():
             yield running.requests[index]
 
@@ -163,8 +161,10 @@ def _common_blocks(one: tuple[int, ...], other: tuple[int, ...], size: int) -> i
     """Whole blocks with which both begin, less the last token of `other`."""
     count = 0
     most = min(len(one), len(other) - 1) // size
-    while count < most and one[count * size : (count + 1) * size] == (
-        other[count * size : (count + 1) * size]
+    while (
+        count < most
+        and one[count * size : (count + 1) * size]
+        == (other[count * size : (count + 1) * size])
     ):
         count += 1
     return count

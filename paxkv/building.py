@@ -10,6 +10,7 @@ import jax
 from absl import logging
 
 from pallas_kernels.paged_attention.api import EXPANDING
+from paxkv.adapters import AdapterSet
 from paxkv.cache import CachePlan, plan_cache
 from paxkv.cache_keys import Part
 from paxkv.config import EngineConfig
@@ -57,6 +58,7 @@ def build_engine(
     *,
     clock: Callable[[], float] = time.monotonic,
     tokenizer_eos_ids: Sequence[int] = (),
+    adapters: AdapterSet | None = None,
     listener: Listener | None = None,
 ) -> tuple[Engine, DeviceExecutor]:
     """Allocates the pool and joins scheduler and executor around one set of tables.
@@ -64,6 +66,7 @@ def build_engine(
     Args:
       clock: tells seconds.
       tokenizer_eos_ids: end a request as those of the model's own config do.
+      adapters: that requests may name; None: none.
       listener: hears of every event of blocks and requests, such as an `EventLog`.
 
     Raises:
@@ -104,6 +107,7 @@ def build_engine(
         check_invariants=config.check_invariants,
         model_key=_model_key(config, model),
         disk=disk_store,
+        adapters=() if adapters is None else adapters.adapters,
         journal=Journal(listener),
     )
     executor = DeviceExecutor(
@@ -128,6 +132,7 @@ def build_engine(
         implementation=implementation,
         matmul_precision=config.matmul_precision,
         latent_prefill=config.latent_prefill,
+        adapters=adapters,
     )
     logging.info(
         "engine on %s: %s attention, %s products, pool of %d blocks x %d tokens",

@@ -8,6 +8,7 @@ import numpy as np
 from flax import nnx
 from tqdm import tqdm
 
+from paxkv.adapters import AdapterSet
 from paxkv.attention import attention_options
 from paxkv.cache import CachePlan
 from paxkv.models.decoder import Decoder
@@ -35,12 +36,18 @@ class DeviceExecutor:
         implementation: str,
         matmul_precision: str,
         latent_prefill: str,
+        adapters: AdapterSet | None = None,
     ):
         self.graph, self.params = nnx.split(decoder)
         self.cache_plan = cache_plan
         self.cache = cache_plan.allocate()
         self.sampling = sampling
         self.buckets = buckets
+        self.adapters = adapters
+        # by row of the tables; None: the step has no such input
+        self.row_adapters = (
+            None if adapters is None else np.zeros(buckets.decode_seqs[-1], np.int32)
+        )
         self.transfers = transfers
         self.device_name = device_name
         self.options = StepOptions(
@@ -66,12 +73,15 @@ class DeviceExecutor:
         sequence's end, samples."""
         started_s = time.perf_counter()
         self.cache = self.transfers.run(self.cache, plan.moves)
+        for row_start in plan.started:
+            self.sampling.start(row_start)
+            if self.adapters is not None and self.row_adapters is not None:
+                number = self.adapters.number(row_start.options.adapter)
+                self.row_adapters[row_start.row] = number
         if not len(plan.rows):
             return StepResult(
                 tokens=np.zeros(0, np.int32), duration_s=time.perf_counter() - started_s
             )
-        for row_start in plan.started:
-            self.sampling.start(row_start)
         shape = self.buckets.shape_for(plan.lengths)
         output = self._step(plan, shape)
         num_slices = len(plan.rows)
@@ -103,13 +113,14 @@ class DeviceExecutor:
         )
         with_targets = options.prompt_logprobs is not None
         block_sizes = (self.cache_plan.block_size,) * len(self.cache)
-        inputs = pack(plan, shape, block_sizes, with_targets)
+        inputs = pack(plan, shape, block_sizes, with_targets, self.row_adapters)
         widths = tuple(map(np.shape, jax.tree.leaves(sampling)))  # lists have buckets too
         self.programs.add((shape, options, widths))
         self.cache, output = step(
             self.params,
             self.cache,
             *jax.device_put((inputs, sampling)),
+            None if self.adapters is None else self.adapters.lora,
             graph=self.graph,
             options=options,
         )

@@ -195,7 +195,7 @@ class Engine:
         """Computes one plan; `metrics` is None if there was nothing to run."""
         started_s = self.clock()
         plan = self.scheduler.plan(started_s)
-        if not plan.requests and not plan.moves:
+        if plan.is_empty:
             updates = self._take_undelivered() + self.scheduler.take_news()
             return StepOutcome(updates=updates, metrics=None)
         result = self.executor.run(plan)

@@ -27,7 +27,9 @@ def check_invariants(scheduler: "paxkv.scheduler.Scheduler") -> None:
     _check_requests(scheduler)
     rows, tables, allocator = scheduler.running.rows, scheduler.tables, scheduler.allocator
     _check_rows(rows, tables)
-    is_waiting_for_mates = [one.candidates is not None for one in scheduler.running.requests]
+    is_waiting_for_mates = [
+        one.candidates is not None for one in scheduler.running.requests
+    ]
     has_work = tables.num_computed[rows] < tables.num_tokens[rows]
     assert (has_work != is_waiting_for_mates).all(), (
         "a running sequence has nothing left to compute, or a beam has candidates too early"
@@ -52,10 +54,11 @@ def _check_drained(scheduler: "paxkv.scheduler.Scheduler") -> None:
     allocator = scheduler.allocator
     for group in range(len(scheduler.tables.block_tables)):
         usage = allocator.usage(group)
-        pinned = 0 if allocator.prefixes is None else allocator.prefixes.num_pinned(group)
+        prefixes = allocator.prefixes
+        pinned = 0 if prefixes is None else prefixes.num_pinned(group)
         assert usage.num_available + pinned == usage.num_blocks - 1, (
-            f"all requests ended, but of {usage.num_blocks - 1} blocks {usage.num_free} are "
-            f"free, {usage.num_cached} cached and {pinned} pinned"
+            f"all requests ended, but of {usage.num_blocks - 1} blocks only "
+            f"{usage.num_free} are free, {usage.num_cached} cached and {pinned} pinned"
         )
     swapper = scheduler.running.swapper
     if swapper is not None:
@@ -163,7 +166,7 @@ def _check_tree(cache: PrefixCache) -> None:
                 assert child.key == key and child.parent is node, "a child is lost"
                 assert child.depth == node.depth + 1, "the depth of a node"
             if cache.by_token:
-                keys = [key for key in node.children if not isinstance(key[0], tuple)]
+                keys = [key for key in node.children if not isinstance(key, tuple)]
                 assert sorted(keys) == node.sorted_keys, "the order of the children"
             for group, windowed in enumerate(cache.windowed):
                 count = sum(child.is_idle[group] for child in node.children.values())

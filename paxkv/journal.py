@@ -1,4 +1,4 @@
-"""What planning has decided about blocks since the last plan: moves, and events if heard."""
+"""What planning has decided about blocks since the last plan: moves, and events."""
 
 from typing import Any
 

@@ -2,18 +2,20 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral  # int, and the integers of numpy
 from typing import Any, SupportsIndex
 
 import numpy as np
 from tqdm import tqdm
 
+from paxkv.adapters import load_adapters
 from paxkv.building import build_engine, context_limit
 from paxkv.checks import integer, named
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.models.loading import load_decoder
 from paxkv.outputs import RequestOutput, RequestText
+from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.tokenizer import Tokenizer
 from paxkv.types import FinishReason, RequestUpdate
@@ -45,6 +47,7 @@ class LLM:
         max_num_seqs: int = 64,
         max_num_batched_tokens: int = 512,
         enable_prefix_caching: bool = True,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         implementation: str = "auto",
         seed: int = 0,
     ):
@@ -53,6 +56,9 @@ class LLM:
         Args:
           model: a checkpoint of this project, a Hugging Face directory or a GGUF file.
           tokenizer: where its tokenizer is, if not with the model.
+          enable_prefix_caching: prompts share the K/V of equal prefixes.
+          adapters: folders of LoRA adapters in PEFT's format, by the name that requests
+            give (`llm.adapters.named`).
           kv_cache_dtype: that of the pool; by default `dtype`, that of the weights.
           num_blocks: blocks in the pool; by default as many as
             `gpu_memory_utilization` of the device's free memory holds.
@@ -83,8 +89,12 @@ class LLM:
         )
         decoder = load_decoder(model, dtype)
         self.tokenizer = Tokenizer.load(tokenizer)
+        self.adapters = load_adapters(adapters, decoder.config, dtype) if adapters else None
         self.engine, self.executor = build_engine(
-            self.config, decoder, tokenizer_eos_ids=self.tokenizer.eos_token_ids
+            self.config,
+            decoder,
+            tokenizer_eos_ids=self.tokenizer.eos_token_ids,
+            adapters=self.adapters,
         )
         self.max_context = context_limit(self.config, decoder.config.max_context)
         self._running: dict[int, RequestText] = {}
@@ -95,9 +105,12 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        options: RequestOptions | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Completes all prompts; outputs are in the order of the prompts.
+
+        `options` hold for all of them: priority, tenant, salt, adapter.
 
         A prompt that cannot be served does not stop the others: its output has
         `finish_reason == "error"` and says why in `message`. Interrupting cancels the
@@ -117,7 +130,7 @@ class LLM:
         show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
         try:
             for triple in zip(prompts, encoded, settings, strict=True):
-                ids.append(self._add(*triple))
+                ids.append(self._add(*triple, options))
             with tqdm(total=len(prompts), unit="prompt", disable=not show) as bar:
                 while len(finished) < len(ids):
                     for output in self._news_of(ids):
@@ -129,11 +142,14 @@ class LLM:
         return [finished[request_id] for request_id in ids]
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
     ) -> Iterator[RequestOutput]:
         """Yields the output so far whenever it grew. Closing the iterator cancels."""
         (settings,) = _one_each(sampling_params, 1)
-        request_id = self._add(prompt, self._encode(prompt), settings)
+        request_id = self._add(prompt, self._encode(prompt), settings, options)
         try:
             finished = False
             while not finished:
@@ -176,10 +192,14 @@ class LLM:
         )
 
     def _add(
-        self, prompt: Prompt, prompt_ids: tuple[int, ...], sampling: SamplingParams
+        self,
+        prompt: Prompt,
+        prompt_ids: tuple[int, ...],
+        sampling: SamplingParams,
+        options: RequestOptions | None,
     ) -> int:
         text = prompt if isinstance(prompt, str) else None
-        request_id = self.engine.add(prompt_ids, sampling)
+        request_id = self.engine.add(prompt_ids, sampling, options=options)
         self._running[request_id] = RequestText(
             request_id, text, prompt_ids, sampling, self.tokenizer
         )

@@ -24,6 +24,7 @@ FINISH_WORDS: Mapping[FinishReason, str] = {
     FinishReason.REJECTED_BAD_TOKEN: "error",
     FinishReason.REJECTED_TOO_LONG: "error",
     FinishReason.REJECTED_NEVER_FITS: "error",
+    FinishReason.REJECTED_NO_ADAPTER: "error",
     FinishReason.REJECTED_POOL_FULL: "error",
     FinishReason.DROPPED_POOL_FULL: "error",
 }

@@ -85,7 +85,10 @@ class Preempting:
         candidates = self._running.candidates()
         if len(candidates) > 1:
             self._give_way(candidates[-1], swaps=False)
-        elif len(candidates[0].requests) > 1 and candidates[0].requests[0].group.beams is None:
+        elif (
+            len(candidates[0].requests) > 1
+            and candidates[0].requests[0].group.beams is None
+        ):
             self._give_way(self._running.candidate(candidates[0].requests[-1]), swaps=False)
         else:
             group = candidates[0].requests[0].group

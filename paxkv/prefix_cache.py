@@ -8,10 +8,10 @@ host, or both. Evicted nodes leave the tree before their block is used again.
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paxkv.block_pool import NULL_BLOCK, BlockPool
-from paxkv.cache_keys import BlockKey, Part, block_key
+from paxkv.cache_keys import TOKEN_BYTES, BlockKey, Part, block_key
 from paxkv.events import EventKind
 from paxkv.idle_blocks import IdleBlocks
 from paxkv.journal import Journal
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 DEFAULT_PRIORITY = 35  # of 0..100, as TensorRT-LLM has it
 NO_SLOT = -1
+_NO_KEYS: list[bytes] = []  # of nodes without sorted children; stays empty
 
 
 class CacheNode:
-    """One block of tokens in its place in the tree. Lists have one entry per cache group."""
+    """One block of tokens in its place in the tree. Lists have an entry per cache group."""
 
     __slots__ = (
         "children",
@@ -54,8 +55,7 @@ class CacheNode:
         self,
         node_id: int,
         parent: "CacheNode | None",
-        key: BlockKey,
-        *,
+        key: Any,  # BlockKey, of a root the isolation key
         num_groups: int,
         num_tokens: int,
         created: int,
@@ -64,7 +64,7 @@ class CacheNode:
         self.parent = parent  # None: a root, or a node that has left the tree
         self.key = key
         self.children: dict[BlockKey, CacheNode] = {}
-        self.sorted_keys: list[tuple[int, ...]] = []  # of children; token granularity only
+        self.sorted_keys = _NO_KEYS  # of children; token granularity only
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.num_tokens = num_tokens
         self.blocks = [NULL_BLOCK] * num_groups  # null: not on the device
@@ -153,18 +153,14 @@ class PrefixCache:
             idle.now_s = now_s
 
     def match(
-        self,
-        root: CacheNode,
-        tokens: tuple[int, ...],
-        num_tokens: int,
-        media: Sequence[Media] = (),
+        self, root: CacheNode, tokens: bytes, media: Sequence[Media] = ()
     ) -> list[CacheNode]:
-        """The path of whole blocks that hold the first of `num_tokens` tokens."""
-        size, node, path = self.block_size, root, []
-        for start in range(0, num_tokens - size + 1, size):
-            key = tokens[start : start + size]
+        """The path of whole blocks with which `tokens` (`token_bytes`) begin."""
+        step, node, path = self.block_size * TOKEN_BYTES, root, []
+        for start in range(0, len(tokens) - step + 1, step):
+            key = tokens[start : start + step]
             if media:
-                key = block_key(key, start, media)
+                key = block_key(key, start // TOKEN_BYTES, media)
             child = node.children.get(key)
             if child is None:
                 break
@@ -172,9 +168,7 @@ class PrefixCache:
             node = child
         return path
 
-    def match_within(
-        self, node: CacheNode, tokens: tuple[int, ...]
-    ) -> tuple[CacheNode, int] | None:
+    def match_within(self, node: CacheNode, tokens: bytes) -> tuple[CacheNode, int] | None:
         """The child that begins with most of `tokens`, and with how many (≥ 1).
 
         Of all keys the one with the longest common prefix is a neighbour in their order.
@@ -182,7 +176,7 @@ class PrefixCache:
         place = bisect.bisect_left(node.sorted_keys, tokens)
         best = None
         for key in node.sorted_keys[max(place - 1, 0) : place + 1]:
-            common = _common_prefix(key, tokens)
+            common = _common_tokens(key, tokens)
             if common and (best is None or common > best[1]):
                 best = node.children[key], common
         return best
@@ -204,7 +198,9 @@ class PrefixCache:
         if child is None:
             child = self._make(parent, key, num_tokens)
             parent.children[key] = child
-            if self.by_token and not isinstance(key[0], tuple):
+            if self.by_token and not isinstance(key, tuple):
+                if parent.sorted_keys is _NO_KEYS:
+                    parent.sorted_keys = []
                 bisect.insort(parent.sorted_keys, key)
         return child
 
@@ -213,7 +209,8 @@ class PrefixCache:
         assert node.blocks[group] == NULL_BLOCK, "the node has a block"
         node.blocks[group] = block
         self.pools[group].node_of[block] = node
-        self._journal.emit(EventKind.CACHE, group=group, blocks=(block,))
+        if self._journal.listener is not None:
+            self._journal.emit(EventKind.CACHE, group=group, blocks=(block,))
 
     def write_through(self, node: CacheNode) -> None:
         """Copies a node to the host before it leaves the device, if that is the policy."""
@@ -231,7 +228,9 @@ class PrefixCache:
         if node.blocks[group] != NULL_BLOCK:
             return True
         slot = node.host_slots[group]
-        return slot != NO_SLOT and self.host is not None and self.host.is_stored(group, slot)
+        return (
+            slot != NO_SLOT and self.host is not None and self.host.is_stored(group, slot)
+        )
 
     def drop(self, node: CacheNode) -> int:
         """Takes a node and all below it out of the tree; how many idle blocks got free.
@@ -262,14 +261,8 @@ class PrefixCache:
     def _make(self, parent: CacheNode | None, key: tuple, num_tokens: int) -> CacheNode:
         self._num_nodes += 1
         self._tick += 1
-        return CacheNode(
-            self._num_nodes,
-            parent,
-            key,
-            num_groups=len(self.pools),
-            num_tokens=num_tokens,
-            created=self._tick,
-        )
+        num_groups = len(self.pools)
+        return CacheNode(self._num_nodes, parent, key, num_groups, num_tokens, self._tick)
 
     def _detach(self, node: CacheNode, group: int, pool: BlockPool) -> int:
         block = node.blocks[group]
@@ -277,7 +270,8 @@ class PrefixCache:
             return 0
         node.blocks[group] = NULL_BLOCK
         pool.node_of[block] = None
-        self._journal.emit(EventKind.EVICT, group=group, blocks=(block,))
+        if self._journal.listener is not None:
+            self._journal.emit(EventKind.EVICT, group=group, blocks=(block,))
         if not node.is_idle[group]:
             return 0
         self.idle[group].take(node)
@@ -303,7 +297,11 @@ class PrefixCache:
         if node.blocks[group] != NULL_BLOCK or node.host_slots[group] != NO_SLOT:
             return
         if not self.windowed[group]:
-            self.drop(node)  # nobody gets past it
+            if node.children or len(self.pools) > 1 or node.parent is None:
+                self.drop(node)  # nobody gets past it
+                return
+            parent, node.parent = node.parent, None
+            self._unlink(parent, node)
             return
         while node.parent is not None and not node.children and not _has_place(node):
             parent, node.parent = node.parent, None
@@ -312,7 +310,7 @@ class PrefixCache:
 
     def _unlink(self, parent: CacheNode, child: CacheNode) -> None:
         del parent.children[child.key]
-        if self.by_token and not isinstance(child.key[0], tuple):
+        if self.by_token and not isinstance(child.key, tuple):
             del parent.sorted_keys[bisect.bisect_left(parent.sorted_keys, child.key)]
         if parent.parent is None and not parent.children and parent.depth == 0:
             self._roots.pop(parent.key, None)
@@ -322,10 +320,10 @@ def _has_place(node: CacheNode) -> bool:
     return any(node.blocks) or any(slot != NO_SLOT for slot in node.host_slots)
 
 
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_tokens(one: bytes, other: bytes) -> int:
+    """How many token ids both begin with."""
     length = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
+    most = min(len(one), len(other))
+    while length < most and one[length] == other[length]:
         length += 1
-    return length
+    return length // TOKEN_BYTES

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paxkv.block_pool import BlockPool
+from paxkv.cache_keys import token_bytes
 from paxkv.checks import MAX_NUMBER
 from paxkv.policies.eviction import Belady, EvictionPolicy
 from paxkv.prefix_cache import PrefixCache
@@ -119,7 +120,7 @@ def replay_optimum(
     on_request: Callable[[], object] = lambda: None,
 ) -> PrefixCounts:
     """The same under `Belady`, who knows the trace: no policy has more hits here."""
-    belady = Belady([[(hash_id,) for hash_id in r.hash_ids] for r in requests])
+    belady = Belady([[token_bytes((hash_id,)) for hash_id in r.hash_ids] for r in requests])
 
     def advance() -> None:
         belady.advance()
@@ -131,14 +132,14 @@ def replay_optimum(
 def _serve(cache: PrefixCache, pool: BlockPool, hash_ids: tuple[int, ...]) -> int:
     """One request from its look-up to its release; returns its hits."""
     root = cache.root(())
-    path = cache.match(root, hash_ids, len(hash_ids))
+    path = cache.match(root, token_bytes(hash_ids))
     held = [node.blocks[0] for node in path]
     pool.share(held)
     cache.use(path)
     fresh = pool.allocate(len(hash_ids) - len(path))
     node = path[-1] if path else cache.root(())  # an eviction may have emptied the root
     for hash_id, block in zip(hash_ids[len(path) :], fresh, strict=True):
-        node = cache.insert(node, (hash_id,), HASH_BLOCK_SIZE)
+        node = cache.insert(node, token_bytes((hash_id,)), HASH_BLOCK_SIZE)
         cache.attach(node, 0, block)
     pool.free(held + fresh)
     return len(path)

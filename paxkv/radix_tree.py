@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from paxkv.block_pool import NULL_BLOCK
-from paxkv.cache_keys import BlockKey
+from paxkv.cache_keys import BlockKey, token_bytes
 from paxkv.prefix_cache import CacheNode
 
 
@@ -140,7 +140,7 @@ class RadixTree:
     def _keys(self, tokens: Sequence[int]) -> list[BlockKey]:
         size = self.block_size
         ends = range(size, len(tokens) + 1, size)
-        return [tuple(tokens[end - size : end]) for end in ends]
+        return [token_bytes(tokens[end - size : end]) for end in ends]
 
     def _descend(self, keys: list[BlockKey]) -> tuple[RadixNode, list[int]]:
         """Where the longest match ends, and its blocks; it counts as a use of all of them.

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from paxkv.allocators import Allocator
+from paxkv.request_options import Adapter
 from paxkv.sampling_params import check_token_ids
 from paxkv.types import (
     Finish,
@@ -23,6 +24,7 @@ def rejection(
     max_context: int,
     vocab_size: int,
     max_num_seqs: int,
+    adapters: Collection[Adapter],
 ) -> Finish | None:
     """Why the request can never be served, or None if it can."""
     num_prompt = len(request.prompt_ids)
@@ -42,11 +44,19 @@ def rejection(
             message=f"A prompt of {num_prompt:,} tokens leaves no room for an output in a "
             f"context of {max_context:,}; shorten it to at most {max_context - 1:,}.",
         )
-    if request.sampling.num_sequences > max_num_seqs:
+    adapter = request.options.adapter
+    if adapter is not None and adapter not in adapters:
+        loaded = ", ".join(f"{one.name} {one.version[:12]}" for one in adapters) or "none"
+        return Finish(
+            reason=FinishReason.REJECTED_NO_ADAPTER,
+            message=f"Adapter {adapter.name!r} of version {adapter.version[:12]!r} is not "
+            f"loaded ({loaded}); load it, or name one of these.",
+        )
+    if request.sampling.num_beams > max_num_seqs:
         return Finish(
             reason=FinishReason.REJECTED_NEVER_FITS,
-            message=f"The request asks for {request.sampling.num_sequences:,} sequences at "
-            f"once, max_num_seqs={max_num_seqs:,}; raise it, or lower n or best_of.",
+            message=f"{request.sampling.num_beams:,} beams run at once, max_num_seqs="
+            f"{max_num_seqs:,}; raise it, or lower best_of (or n).",
         )
     obstacle = allocator.check(request)
     if obstacle is not None:

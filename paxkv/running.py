@@ -51,16 +51,17 @@ class Running:
 
     @property
     def num_spare_rows(self) -> int:
-        """Free rows that no running request will need for its samples or beams."""
+        """Free rows that no running beam search will need for more beams."""
         promised = 0
         for request in self.requests:
             group = request.group
-            if group.num_sequences > 1 and request is group.sequences[0]:
-                will_grow = group.beams is not None or not group.is_forked
-                promised += will_grow * (group.num_sequences - len(group.sequences))
+            if group.beams is not None and request is group.sequences[0]:
+                promised += group.num_sequences - len(group.sequences)
         return self.tables.num_free_rows - promised
 
-    def start(self, request: Request, budget: int, keep_free: int) -> tuple[int, int] | None:
+    def start(
+        self, request: Request, budget: int, keep_free: int
+    ) -> tuple[int, int] | None:
         """Gives a request a free row and room for its next tokens, at most `budget`.
 
         The row and how many tokens these are, or None if there is no room for all its
@@ -82,7 +83,10 @@ class Running:
         return row, length
 
     def resume(
-        self, requests: Sequence[Request], swapped: Sequence[SwappedSequence], keep_free: int
+        self,
+        requests: Sequence[Request],
+        swapped: Sequence[SwappedSequence],
+        keep_free: int,
     ) -> list[int] | None:
         """Brings swapped sequences back, all or none; their rows."""
         assert self.swapper is not None
@@ -108,7 +112,8 @@ class Running:
 
         None: there is no row, or no room where blocks cannot be shared.
         """
-        if not self.tables.num_free_rows:
+        num_rows = self.num_spare_rows if child.group.beams is None else 1
+        if not (num_rows > 0 and self.tables.num_free_rows):
             return None
         row, child_row = self.row_of(request), self.tables.acquire()
         self.tables.request_ids[child_row] = child.request_id
@@ -148,6 +153,8 @@ class Running:
         needs = ends > self._covered_tokens()
         if self.allocator.shares_tails:  # perhaps a copy before the first write
             needs |= planned > 0
+        if self.allocator.grow(self.rows[needs], ends[needs]):
+            return None
         for index in np.flatnonzero(needs).tolist():
             if not self.allocator.extend(int(self.rows[index]), int(ends[index])):
                 return index
@@ -172,11 +179,9 @@ class Running:
             for requests, rows in gathered.values()
         ]
 
-    def demands(self) -> list[Demand]:
+    def demands(self) -> Sequence[Demand]:
         """What the running sequences hold, and may come to hold."""
-        counts = self.tables.num_blocks[0][self.rows].tolist()
-        pairs = zip(self.requests, counts, strict=True)
-        return [self.demand(request, held) for request, held in pairs]
+        return _Demands(self)
 
     def demand(self, request: Request, num_blocks: int) -> Demand:
         """That of one sequence; before it is forked, with all that will be."""
@@ -228,3 +233,19 @@ class Running:
 
     def _index(self, request: Request) -> int:
         return bisect.bisect_left(self.requests, request.rank, key=_rank)
+
+
+class _Demands(Sequence):
+    """Those of the running sequences, each made when it is asked for: most policies only
+    ask whether anybody runs."""
+
+    def __init__(self, running: Running):
+        self._running = running
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __getitem__(self, index):
+        running = self._running
+        held = running.tables.num_blocks[0].item(running.rows[index])
+        return running.demand(running.requests[index], held)

@@ -12,9 +12,7 @@ from paxkv.running import Running
 from paxkv.types import Finish, FinishReason, Group, Request, RequestUpdate
 
 
-def make_group(
-    request: Request, stop_token_ids: frozenset[int], max_context: int
-) -> Group:
+def make_group(request: Request, stop_token_ids: frozenset[int], max_context: int) -> Group:
     """The group whose only sequence so far is `request`."""
     sampling = request.sampling
     group = Group(
@@ -135,7 +133,9 @@ def restart_beams(group: Group) -> Request:
     return first
 
 
-def beam_results(request: Request, finish: Finish | None, now_s: float) -> list[RequestUpdate]:
+def beam_results(
+    request: Request, finish: Finish | None, now_s: float
+) -> list[RequestUpdate]:
     """The best hypotheses, best first. `finish`: why it ended early, if it did."""
     beams = request.group.beams
     assert beams is not None

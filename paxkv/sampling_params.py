@@ -73,7 +73,6 @@ class SamplingParams:
         if problems:
             raise ValueError(f"SamplingParams: {'; '.join(problems)}.")
 
-
     @property
     def num_sequences(self) -> int:
         """That run side by side: samples, or beams."""

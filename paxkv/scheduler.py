@@ -22,6 +22,7 @@ from paxkv.invariants import check_invariants as check_all_invariants
 from paxkv.journal import Journal
 from paxkv.policies.chosen import Policies, policies_of
 from paxkv.preempting import Preempting
+from paxkv.request_options import Adapter
 from paxkv.requests import (
     ended_early,
     metrics_of,
@@ -36,7 +37,6 @@ from paxkv.samples import (
     advance_beams,
     beam_results,
     best_samples,
-    child_of,
     fan_out,
     make_group,
 )
@@ -71,6 +71,7 @@ class Scheduler:
         check_invariants: bool = False,
         swapper: Swapper | None = None,
         policies: Policies | None = None,
+        adapters: Collection[Adapter] = (),
     ):
         self.config = config
         self.allocator = allocator
@@ -89,9 +90,14 @@ class Scheduler:
         self._news: list[RequestUpdate] = []  # of requests that planning ended
         self._forked: list[Request] = []  # since the last plan
         self._is_beam = np.zeros(tables.num_rows, bool)
+        # of each row: the number of tokens that ends it at the latest, and whether it is
+        # one sequence without stop tokens of its own
+        self._most_tokens = np.zeros(tables.num_rows, np.int32)
+        self._is_simple = np.zeros(tables.num_rows, bool)
         self._step = 0
         self._max_context = max_context
         self._vocab_size = vocab_size
+        self._adapters = frozenset(adapters)  # that the executor has
         self._eos_token_ids = frozenset(eos_token_ids)
         self._check_invariants = check_invariants
 
@@ -126,6 +132,7 @@ class Scheduler:
             max_context=self._max_context,
             vocab_size=self._vocab_size,
             max_num_seqs=self.tables.num_rows,
+            adapters=self._adapters,
         )
         # only now: a request that cannot even be judged must leave no trace
         group = make_group(request, self._stop_token_ids(request), self._max_context)
@@ -162,12 +169,7 @@ class Scheduler:
         child.num_cached_tokens = parent.num_cached_tokens
         stops = self._stop_token_ids(child)
         self._enter(child, make_group(child, stops, self._max_context))
-        is_shared = parent in self.running
-        if is_shared and self.running.num_spare_rows > 0:
-            is_shared = self.running.fork(parent, child) is not None
-        else:
-            is_shared = False
-        if is_shared:
+        if parent in self.running and self.running.fork(parent, child) is not None:
             self._tell_fork(child)
         else:
             self.waiting.add(child)
@@ -291,19 +293,36 @@ class Scheduler:
             ),
         )
 
+    def _is_routine(self, plan: Plan, result: StepResult) -> np.ndarray:
+        """bool [n]: a sampled token that ends nothing is all there is to tell."""
+        if result.logprobs or result.prompt_logprobs:
+            return np.zeros(len(plan.rows), bool)
+        rows = plan.rows
+        is_routine = plan.samples & self._is_simple[rows]
+        is_routine &= self.tables.num_tokens[rows] < self._most_tokens[rows]
+        for token_id in self._eos_token_ids:
+            is_routine &= result.tokens != token_id
+        return is_routine
+
     def _deliver(self, plan: Plan, result: StepResult, now_s: float) -> list[RequestUpdate]:
         """Appends the sampled tokens, ends requests, and says what is new of each."""
         updates: list[RequestUpdate] = []
         searches: dict[int, Group] = {}
         slices = zip(
             plan.requests,
+            self._is_routine(plan, result).tolist(),
             plan.samples.tolist(),
             result.tokens.tolist(),
             new_logprobs(plan, result),
             new_prompt_logprobs(plan, result),
             strict=True,
         )
-        for request, is_sampled, token_id, logprobs, prompt_logprobs in slices:
+        for request, is_routine, is_sampled, token_id, logprobs, prompt_logprobs in slices:
+            if is_routine:
+                request.output_ids.append(token_id)
+                request.token_times_s.append(now_s)
+                updates.append(RequestUpdate(request.request_id, (token_id,)))
+                continue
             group = request.group
             finish = metrics = None
             if is_sampled and group.beams is not None:
@@ -377,7 +396,12 @@ class Scheduler:
 
     def _row_start(self, request: Request) -> RowStart:
         start = row_start(request, self.running.row_of(request))
-        self._is_beam[start.row] = request.group.beams is not None
+        group, sampling = request.group, request.sampling
+        self._is_beam[start.row] = group.beams is not None
+        self._most_tokens[start.row] = min(request.expected_tokens, self._max_context)
+        self._is_simple[start.row] = (
+            group.num_sequences == 1 and not sampling.stop_token_ids
+        )
         return start
 
     def _tell_fork(self, child: Request) -> None:

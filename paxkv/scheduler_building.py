@@ -7,6 +7,7 @@ from paxkv.allocators.paged import PagedAllocator
 from paxkv.cache_keys import Part
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.journal import Journal
+from paxkv.request_options import Adapter
 from paxkv.scheduler import Scheduler
 from paxkv.sequence_tables import SequenceTables
 from paxkv.swapping import Swapper
@@ -26,6 +27,7 @@ def build_scheduler(
     check_invariants: bool = False,
     model_key: tuple[Part, ...] = (),
     disk: DiskStore | None = None,
+    adapters: Collection[Adapter] = (),
     journal: Journal | None = None,
 ) -> Scheduler:
     """A scheduler over free pools.
@@ -34,6 +36,7 @@ def build_scheduler(
       num_blocks: per cache group, the null block included.
       windows: per cache group, tokens that a position sees; None: all.
       model_key: what of the engine K/V depends on.
+      adapters: that requests may name.
 
     Raises:
       ValueError: the host tier cannot hold one sequence, or there is none to swap to.
@@ -79,6 +82,7 @@ def build_scheduler(
         eos_token_ids=eos_token_ids,
         check_invariants=check_invariants,
         swapper=swapper,
+        adapters=adapters,
     )
 
 
@@ -87,8 +91,8 @@ def _check_swap_space(
 ) -> None:
     if cache.allocator != "paged":
         raise ValueError(
-            f"pressure={config.pressure!r} moves blocks, {cache.allocator=} has regions; use "
-            "allocator='paged', or pressure='preempt_recompute'."
+            f"pressure={config.pressure!r} moves blocks, {cache.allocator=} has regions; "
+            "use allocator='paged', or pressure='preempt_recompute'."
         )
     longest = min(-(-max_context // cache.block_size), num_blocks - 1)
     if cache.host_blocks < longest:

@@ -31,6 +31,7 @@ class StepInputs:
     query_starts: Int32[HostOrDevice, "S1"]
     num_seqs: Int32[HostOrDevice, "1"]
     last_tokens: Int32[HostOrDevice, "S"]  # index in T of the last token
+    adapter_ids: Int32[HostOrDevice, "T"] | None = None  # None: no adapters are loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +97,17 @@ def make_buckets(max_num_seqs: int, max_num_batched_tokens: int) -> Buckets:
 
 
 def pack(
-    plan: Plan, shape: StepShape, block_sizes: tuple[int, ...], with_targets: bool
+    plan: Plan,
+    shape: StepShape,
+    block_sizes: tuple[int, ...],
+    with_targets: bool,
+    row_adapters: Int32[np.ndarray, "rows"] | None = None,
 ) -> StepInputs:
     """Gathers the plan's tokens and tables into arrays of `shape`; host NumPy only.
 
     `block_sizes` has one entry per cache group. `with_targets` adds the token that
-    follows each position, for prompt log-probabilities.
+    follows each position, for prompt log-probabilities. `row_adapters` has the number of
+    each row's adapter; padded tokens use none.
     """
     rows, starts, lengths = plan.rows, plan.starts, plan.lengths
     num_seqs, num_tokens = len(rows), int(lengths.sum())
@@ -109,11 +115,14 @@ def pack(
     query_starts[0] = 0
     np.cumsum(lengths, out=query_starts[1 : num_seqs + 1])
 
-    token_rows = np.repeat(rows, lengths)
-    offsets = np.arange(num_tokens, dtype=np.int32) - np.repeat(
-        query_starts[:num_seqs], lengths
-    )
-    token_positions = np.repeat(starts, lengths) + offsets
+    if num_tokens == num_seqs:  # all slices have length 1
+        token_rows, token_positions = rows, starts
+    else:
+        token_rows = np.repeat(rows, lengths)
+        offsets = np.arange(num_tokens, dtype=np.int32) - np.repeat(
+            query_starts[:num_seqs], lengths
+        )
+        token_positions = np.repeat(starts, lengths) + offsets
 
     tokens = np.zeros(shape.num_tokens, np.int32)
     positions = np.zeros(shape.num_tokens, np.int32)
@@ -122,6 +131,11 @@ def pack(
     targets = np.zeros(shape.num_tokens if with_targets else 0, np.int32)
     if with_targets:
         targets[:num_tokens] = plan.tables.tokens[token_rows, token_positions + 1]
+
+    adapter_ids = None
+    if row_adapters is not None:
+        adapter_ids = np.zeros(shape.num_tokens, np.int32)
+        adapter_ids[:num_tokens] = row_adapters[token_rows]
 
     context_lens = np.zeros(shape.num_seqs, np.int32)
     context_lens[:num_seqs] = starts + lengths
@@ -132,13 +146,14 @@ def pack(
     is_written = token_positions >= plan.tables.first_write[token_rows]
     slots, block_tables = [], []
     for table, block_size in zip(plan.tables.block_tables, block_sizes, strict=True):
-        blocks = table[token_rows, token_positions // block_size]
+        indices, offsets = np.divmod(token_positions, block_size)
+        blocks = table[token_rows, indices]
         group_slots = np.zeros(shape.num_tokens, np.int32)
-        of_tokens = blocks * block_size + token_positions % block_size
+        of_tokens = blocks * block_size + offsets
         group_slots[:num_tokens] = np.where(is_written, of_tokens, 0)
         slots.append(group_slots)
         group_table = np.zeros((shape.num_seqs, table.shape[1]), np.int32)
-        group_table[:num_seqs] = table[rows]
+        np.take(table, rows, axis=0, out=group_table[:num_seqs], mode="clip")
         block_tables.append(group_table)
 
     return StepInputs(
@@ -151,4 +166,5 @@ def pack(
         query_starts=query_starts,
         num_seqs=np.asarray([num_seqs], np.int32),
         last_tokens=last_tokens,
+        adapter_ids=adapter_ids,
     )

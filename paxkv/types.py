@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paxkv.beam import BeamSearch
+from paxkv.cache_keys import token_bytes
 from paxkv.moves import Move
 from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
@@ -26,6 +27,7 @@ class FinishReason(enum.Enum):
     )
     REJECTED_TOO_LONG = "The request is longer than the model's context."
     REJECTED_NEVER_FITS = "The KV pool can never serve the request."
+    REJECTED_NO_ADAPTER = "The request names an adapter that is not loaded."
     REJECTED_POOL_FULL = "The KV pool was full when the request came."
     DROPPED_POOL_FULL = "The KV pool ran full and the request was given up."
 
@@ -72,6 +74,7 @@ class Request:
     # beams: the best (token id, log-probability) that the last step offered
     candidates: tuple[tuple[int, float], ...] | None = None
     cumulative_logprob: float = 0.0  # where the scheduler needs it
+    prompt_bytes: bytes | None = None  # made when asked for
     num_prompt_logprobs: int = 0  # prompt positions whose log-probabilities were told
     num_cached_tokens: int | None = None  # found at its first admission
     num_preemptions: int = 0
@@ -87,8 +90,13 @@ class Request:
         return len(self.prompt_ids) + len(self.output_ids)
 
     @property
-    def known_ids(self) -> tuple[int, ...]:
-        return self.prompt_ids + tuple(self.output_ids) if self.output_ids else self.prompt_ids
+    def known_bytes(self) -> bytes:
+        """Known tokens, as keys of the prefix cache have them."""
+        if self.prompt_bytes is None:
+            self.prompt_bytes = token_bytes(self.prompt_ids)
+        if not self.output_ids:
+            return self.prompt_bytes
+        return self.prompt_bytes + token_bytes(self.output_ids)
 
     @property
     def expected_tokens(self) -> int:
@@ -170,6 +178,11 @@ class Plan:
     num_preempted: int
     partitions: tuple[PoolPartition, ...]  # per cache group, as of the end of the step
     num_duplicate_blocks: int = 0  # owned, with the content of another cached block
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing for an executor to do."""
+        return not (self.requests or self.moves or self.started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from paxkv.engine import Engine
 from paxkv.events import Listener
 from paxkv.journal import Journal
 from paxkv.moves import CopyBlock, Load, Move, Poison, Spill, SwapIn, SwapOut
-from paxkv.request_options import RequestOptions
+from paxkv.request_options import Adapter, RequestOptions
 from paxkv.sampling_params import SamplingParams
 from paxkv.scheduler import Scheduler
 from paxkv.scheduler_building import build_scheduler
@@ -218,6 +218,7 @@ def make_scheduler(
     windows: tuple[int | None, ...] | None = None,
     check_invariants: bool = True,
     listener: Listener | None = None,
+    adapters: tuple[Adapter, ...] = (),
     **settings,
 ) -> Scheduler:
     """A scheduler with its own pool; `settings` are of `CacheConfig` and
@@ -235,6 +236,7 @@ def make_scheduler(
         vocab_size=vocab_size,
         eos_token_ids=eos_token_ids,
         check_invariants=check_invariants,
+        adapters=adapters,
         journal=Journal(listener),
     )
 

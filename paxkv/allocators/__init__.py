@@ -58,7 +58,7 @@ class Allocator(Protocol):
         """Makes room for `num_tokens` in all; False: not now, nothing was taken."""
 
     def fork(self, row: int, child: int, request: Request) -> bool:
-        """Gives row `child`, of `request`, what `row` has; False: no room, nothing taken."""
+        """Gives row `child`, of `request`, what `row` has; False: no room."""
 
     def committed(self, rows: np.ndarray) -> None:
         """A step of these rows, and all moves so far, have been carried out."""

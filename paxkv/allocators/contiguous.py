@@ -127,6 +127,9 @@ class ContiguousAllocator:
         self.regions.final_tokens[row] = min(request.expected_tokens, self._max_context)
         return 0
 
+    def grow(self, rows: np.ndarray, ends: np.ndarray) -> bool:
+        return False
+
     def extend(self, row: int, num_tokens: int) -> bool:
         """True: the region holds all that the request can become."""
         assert num_tokens <= self.regions.reserved_tokens[row], "beyond the reservation"

@@ -40,6 +40,9 @@ class GroupedAllocator:
     def admit(self, row: int, request: Request, keep_free: int) -> int | None:
         return self._all(lambda group: group.admit(row, request, keep_free))
 
+    def grow(self, rows: np.ndarray, ends: np.ndarray) -> bool:
+        return False
+
     def extend(self, row: int, num_tokens: int) -> bool:
         return self._all(lambda group: group.extend(row, num_tokens))
 

@@ -114,7 +114,8 @@ class PagedAllocator:
         """
         if self.prefixes is None:
             fits = all(
-                self._most_blocks(group, request.num_tokens) <= pool.num_available - keep_free
+                self._most_blocks(group, request.num_tokens)
+                <= pool.num_available - keep_free
                 for group, pool in enumerate(self.pools)
             )
             return 0 if fits else None
@@ -134,6 +135,27 @@ class PagedAllocator:
             num_idle = sum(block > 0 and pool.refcounts[block] == 0 for block in read)
             if max(needed, 0) + num_idle > pool.num_available - keep_free:
                 return False
+        return True
+
+    def grow(self, rows: np.ndarray, ends: np.ndarray) -> bool:
+        """One more block for each of these rows, if that covers the positions up to `ends`.
+
+        What most decode steps need, in a few calls for all rows. False: it takes more, or
+        too few are free; nothing was taken.
+        """
+        tables, size, count = self._tables, self.block_size, len(rows)
+        if self.journal.listener is not None or self._poison or any(self.windows):
+            return False
+        if self._may_share_tail[rows].any():
+            return False
+        held = [num_blocks[rows] for num_blocks in tables.num_blocks]
+        for pool, has in zip(self.pools, held, strict=True):
+            is_one = (has * size < ends) & (ends <= (has + 1) * size)
+            if count > pool.num_available or not is_one.all():
+                return False
+        for group, (pool, has) in enumerate(zip(self.pools, held, strict=True)):
+            tables.block_tables[group][rows, has] = pool.allocate(count)
+            tables.num_blocks[group][rows] = has + 1
         return True
 
     def extend(self, row: int, num_tokens: int) -> bool:

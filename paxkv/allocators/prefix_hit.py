@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paxkv.block_pool import NULL_BLOCK
-from paxkv.cache_keys import BlockKey, block_key
+from paxkv.cache_keys import TOKEN_BYTES, BlockKey, block_key
 from paxkv.prefix_cache import CacheNode, PrefixCache
 from paxkv.request_options import Media
 from paxkv.tiers.disk_keys import child_digest
@@ -50,31 +50,33 @@ class Hit:
 def find_hit(
     cache: PrefixCache,
     root: CacheNode,
-    tokens: tuple[int, ...],
+    tokens: bytes,
     windows: Sequence[int | None],
     *,
     media: Sequence[Media] = (),
     disk: DiskStore | None = None,
 ) -> Hit:
-    """The longest prefix of `tokens` whose K/V can be had; of windowed groups only the
+    """The longest prefix of `tokens` (`token_bytes`) whose K/V can be had; of windowed groups only the
     blocks that the next position sees must be there."""
-    size = cache.block_size
-    path = cache.match(root, tokens, len(tokens), media)
+    size, count = cache.block_size, len(tokens) // TOKEN_BYTES
+    path = cache.match(root, tokens, media)
     path = _present(cache, path, windows)
-    first = _first_seen(len(path), len(tokens), windows, size)
+    first = _first_seen(len(path), count, windows, size)
     while path and not _window_is_present(cache, path, first):
         path.pop()
-        first = _first_seen(len(path), len(tokens), windows, size)
+        first = _first_seen(len(path), count, windows, size)
     found: tuple[DiskBlock, ...] = ()
     if disk is not None and cache.host is not None:
-        found = _on_disk(disk, path[-1] if path else root, tokens, media, size, len(windows))
+        found = _on_disk(
+            disk, path[-1] if path else root, tokens, media, size, len(windows)
+        )
         if found:
             first = (0,) * len(windows)  # K/V from disk come whole
             if not _window_is_present(cache, path, first):
-                found, first = (), _first_seen(len(path), len(tokens), windows, size)
+                found, first = (), _first_seen(len(path), count, windows, size)
     num_tokens = (len(path) + len(found)) * size
     part = None
-    if cache.by_token and not found and num_tokens < len(tokens) - 1:
+    if cache.by_token and not found and num_tokens < count - 1:
         part = _part(cache, path[-1] if path else root, tokens, num_tokens, media)
         if part is not None and not all(
             cache.is_present(part[0], group) for group in range(len(windows))
@@ -128,7 +130,7 @@ def _window_is_present(
 def _on_disk(
     disk: DiskStore,
     node: CacheNode,
-    tokens: tuple[int, ...],
+    tokens: bytes,
     media: Sequence[Media],
     size: int,
     num_groups: int,
@@ -136,8 +138,9 @@ def _on_disk(
     """Blocks below `node`, read and verified; a corrupt one ends the path."""
     found: list[DiskBlock] = []
     digest = node.digest
-    for start in range(node.depth * size, len(tokens) - size + 1, size):
-        key = block_key(tokens[start : start + size], start, media)
+    step = size * TOKEN_BYTES
+    for start in range(node.depth * step, len(tokens) - step + 1, step):
+        key = block_key(tokens[start : start + step], start // TOKEN_BYTES, media)
         digest = child_digest(digest, key)
         if not all((digest, group) in disk for group in range(num_groups)):
             break
@@ -152,11 +155,11 @@ def _on_disk(
 def _part(
     cache: PrefixCache,
     node: CacheNode,
-    tokens: tuple[int, ...],
+    tokens: bytes,
     start: int,
     media: Sequence[Media],
 ) -> tuple[CacheNode, int] | None:
-    end = min(start + cache.block_size, len(tokens) - 1)
+    end = min(start + cache.block_size, len(tokens) // TOKEN_BYTES - 1)
     if any(item.start < end and start < item.end for item in media):
         return None  # what media touch is compared whole
-    return cache.match_within(node, tokens[start:end])
+    return cache.match_within(node, tokens[start * TOKEN_BYTES : end * TOKEN_BYTES])

@@ -7,7 +7,14 @@ import numpy as np
 
 from paxkv.allocators.prefix_hit import DiskBlock, Hit, find_hit
 from paxkv.block_pool import NULL_BLOCK, BlockPool
-from paxkv.cache_keys import Part, block_key, isolation_key
+from paxkv.cache_keys import (
+    TOKEN_BYTES,
+    BlockKey,
+    Part,
+    block_key,
+    isolation_key,
+    token_bytes,
+)
 from paxkv.events import EventKind
 from paxkv.journal import Journal
 from paxkv.moves import Load, SwapIn
@@ -72,7 +79,7 @@ class PrefixSharing:
         return find_hit(
             self.cache,
             root,
-            request.known_ids,
+            request.known_bytes,
             self._windows,
             media=request.options.media,
             disk=self.disk,
@@ -116,7 +123,7 @@ class PrefixSharing:
     def _pinnable(
         self, tokens: tuple[int, ...], options: RequestOptions
     ) -> list[CacheNode]:
-        path = self.cache.match(self.root(options), tokens, len(tokens), options.media)
+        path = self.cache.match(self.root(options), token_bytes(tokens), options.media)
         for index, node in enumerate(path):
             if NULL_BLOCK in node.blocks:
                 return path[:index]
@@ -144,15 +151,31 @@ class PrefixSharing:
         self._requests[row], self._tips[row] = request, tip
         self._num_offered[row] = tip.depth
         num_computed = min(hit.num_tokens, request.num_tokens - 1)
-        if num_computed < tip.depth * size:  # all found: nothing is written to shared blocks
+        if (
+            num_computed < tip.depth * size
+        ):  # all found: nothing is written to shared blocks
             tables.first_write[row] = tip.depth * size
         return num_computed
 
     def register(self, rows: np.ndarray) -> None:
         """Offers the blocks of these rows that are full by now to the tree."""
-        num_full = self._tables.num_computed[rows] // self.cache.block_size
-        for index in np.flatnonzero(num_full > self._num_offered[rows]).tolist():
-            self._register_row(int(rows[index]), int(num_full[index]))
+        tables, size = self._tables, self.cache.block_size
+        num_full = tables.num_computed[rows] // size
+        num_offered = self._num_offered[rows]
+        is_due = num_full > num_offered
+        if not is_due.any():
+            return
+        rows, num_full, first = rows[is_due], num_full[is_due], num_offered[is_due]
+        if (num_full == first + 1).all():  # as in decode steps: all tokens in one call
+            columns = (first * size)[:, None] + np.arange(size)
+            gathered = tables.tokens[rows[:, None], columns]
+            tokens = [gathered[index].tobytes() for index in range(len(rows))]
+        else:
+            spans = zip(rows, first * size, num_full * size, strict=True)
+            tokens = [tables.tokens[row, a:b].tobytes() for row, a, b in spans]
+        due = zip(rows.tolist(), first.tolist(), num_full.tolist(), tokens, strict=True)
+        for row, start, end, known in due:
+            self._register_row(row, start, end, known)
 
     def fork(self, row: int, child: int, request: Request) -> None:
         """The child's path is that of the row."""
@@ -265,18 +288,18 @@ class PrefixSharing:
             request_id=request.request_id,
         )
 
-    def _register_row(self, row: int, num_full: int) -> None:
+    def _register_row(self, row: int, first: int, num_full: int, tokens: bytes) -> None:
+        """`tokens` of the row's blocks [first, num_full)."""
         tip, request, size = self._tips[row], self._requests[row], self.cache.block_size
-        first = int(self._num_offered[row])
         self._num_offered[row] = num_full
         if tip is None or request is None or not tip.is_alive:
             self._num_offered[row] = NEVER_FULL
             return
-        tokens = self._tables.tokens[row, first * size : num_full * size].tolist()
         media = request.options.media
         for index in range(first, num_full):
-            offset = (index - first) * size
-            key = block_key(tuple(tokens[offset : offset + size]), index * size, media)
+            offset = (index - first) * size * TOKEN_BYTES
+            known = tokens[offset : offset + size * TOKEN_BYTES]
+            key = block_key(known, index * size, media)
             tip = self._offer(row, request, tip, key, size, index)
         self._tips[row] = tip
 
@@ -285,7 +308,7 @@ class PrefixSharing:
         row: int,
         request: Request,
         parent: CacheNode,
-        key: tuple,
+        key: BlockKey,
         num_tokens: int,
         index: int,
     ) -> CacheNode:
@@ -293,9 +316,10 @@ class PrefixSharing:
         node = self.cache.insert(parent, key, num_tokens)
         if self.disk is not None and not node.digest:
             node.digest = child_digest(node.parent.digest if node.parent else b"", key)
-        self._retain(node, request, index)
+        if request.options.retention:
+            self._retain(node, request, index)
         for group, pool in enumerate(self.cache.pools):
-            own = int(self._tables.block_tables[group][row, index])
+            own = self._tables.block_tables[group].item(row, index)
             known = node.blocks[group]
             if own in (NULL_BLOCK, known):
                 continue
@@ -326,14 +350,14 @@ class PrefixSharing:
         if request is None or not num_tokens or index != tip.depth or not owns:
             return tip
         start = index * size
-        tokens = tuple(tables.tokens[row, start:computed].tolist())
+        tokens = tables.tokens[row, start:computed].tobytes()
         key = block_key(tokens, start, request.options.media)
         if key in tip.children or key is not tokens:
             return tip
         return self._offer(row, request, tip, key, num_tokens, index)
 
     def _retain(self, node: CacheNode, request: Request, index: int) -> None:
-        """The newest wish for the tokens of a block counts, and of one request's the last."""
+        """The newest wish for a block's tokens counts, and of one request's the last."""
         start = index * self.cache.block_size
         for wish in request.options.retention:
             end = len(request.prompt_ids) if wish.end is None else wish.end

@@ -57,13 +57,18 @@ def policies_of(config: SchedulerConfig, num_blocks: int) -> Policies:
         victim=policy_named(config.victim, VICTIM_POLICIES, "victim policy"),
         pressure=policy_named(config.pressure, PRESSURE_POLICIES, "pressure policy"),
         admission=admission(num_blocks, config.watermark),
-        scheduling=policy_named(config.scheduling, SCHEDULING_POLICIES, "scheduling policy"),
+        scheduling=policy_named(
+            config.scheduling, SCHEDULING_POLICIES, "scheduling policy"
+        ),
         costs=RelocationCosts(
             swap_s_per_block=config.swap_s_per_block,
             recompute_s_per_token=config.recompute_s_per_token,
         ),
         retained=frozenset(
-            reason for name in config.retain if name in OUTCOMES for reason in OUTCOMES[name]
+            reason
+            for name in config.retain
+            if name in OUTCOMES
+            for reason in OUTCOMES[name]
         ),
         retains_preempted=PREEMPTED in config.retain,
     )

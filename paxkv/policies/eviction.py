@@ -139,9 +139,9 @@ class Belady:
 
     ages = False
 
-    def __init__(self, future: Sequence[Sequence[tuple]]):
+    def __init__(self, future: Sequence[Sequence[Any]]):
         """`future`: the paths of all look-ups, as keys of blocks; of one root only."""
-        self._children: dict[tuple[int, tuple], int] = {}  # the tree of all paths
+        self._children: dict[tuple[int, Any], int] = {}  # the tree of all paths
         self._uses: list[list[int]] = [[]]  # of each path: its look-ups, ascending
         self._path_of: dict[int, int] = {}  # by node id, as met
         self._now = -1  # index of the look-up that is under way

@@ -43,7 +43,8 @@ class HostTier:
         self._journal = journal
         self._free = [list(range(num_slots - 1, -1, -1)) for _ in range(num_groups)]
         self._nodes: list[OrderedDict[int, CacheNode]] = [
-            OrderedDict() for _ in range(num_groups)  # slot -> node, the next to go first
+            OrderedDict()
+            for _ in range(num_groups)  # slot -> node, the next to go first
         ]
         self._pending: set[tuple[int, int]] = set()  # (group, slot), not yet filled
 
@@ -65,7 +66,7 @@ class HostTier:
         return [self._free[group].pop() for _ in range(count)]
 
     def store(self, group: int, block: int, node: "CacheNode") -> int | None:
-        """Copies a node's block to a slot of its own; None: all are of swapped sequences."""
+        """Copies a node's block to its own slot; None: all are of swapped sequences."""
         if not self.can_take(group, 1):
             return None
         (slot,) = self.take(group, 1)

@@ -94,3 +94,65 @@ def test_each_position_is_in_exactly_one_class(name, block_size):
     assert {p.total for p in partitions} == {(400 // block_size - 1) * block_size}
     assert all(min(classes(p).values()) > 0 for p in partitions)
     assert all(p.unusable_free <= p.free for p in partitions)
+
+
+# Sharing.
+
+
+def test_a_shared_block_is_counted_once():
+    scheduler = make_scheduler(prefix_caching=True)
+    requests = [make_request(13, 4, request_id=i) for i in range(2)]
+    run(scheduler, requests[0])
+    (partition,) = run(scheduler, requests[1])
+    # of 2 × 4 blocks 3 are shared; 13 + 1 and 13 tokens are computed
+    assert partition.token_states == 14 + 13 - 12
+    assert partition.tail == 2 + 3
+    assert partition.total == 64
+    assert partition.cached == 0
+
+
+def test_blocks_of_an_ended_request_are_cached_positions():
+    scheduler = make_scheduler(prefix_caching=True)
+    run(scheduler, make_request(13, 1))
+    assert not scheduler.has_unfinished
+    (partition,) = run(scheduler, make_request((100,), request_id=1))
+    assert partition.cached == 12  # full blocks only
+    assert partition.free == 64 - 12 - 4
+    assert (partition.token_states, partition.tail) == (1, 3)
+
+
+def test_the_tail_of_a_last_block_that_samples_share_is_counted_once():
+    scheduler = make_scheduler()
+    run(scheduler, make_request(6, 4, n=3))
+    usage = scheduler.allocator.usage(0)
+    assert usage.num_free == 16 - 2  # shared until they write
+    (partition,) = run(scheduler)
+    # sample 0 has written into a copy; 1 and 2 have yet to
+    assert partition.total == 64
+    assert partition.free == (16 - 4) * 4
+    assert partition.token_states + partition.tail == 4 * 4
+    assert partition.tail == 1 + 2 + 2
+
+
+@pytest.mark.parametrize("granularity", ["block", "token"])
+@pytest.mark.parametrize("block_size", [1, 3, 16])
+def test_each_position_is_in_one_class_where_blocks_are_shared(granularity, block_size):
+    scheduler = make_scheduler(
+        block_size=block_size,
+        num_blocks=400 // block_size,
+        preempt_every=4,
+        prefix_caching=True,
+        granularity=granularity,
+        max_num_seqs=16,
+    )
+    rng = np.random.default_rng(3)
+    for i in range(40):
+        prompt, outputs = rng.integers(1, 30, 2).tolist()
+        n = int(rng.integers(1, 4))
+        assert scheduler.add(make_request(prompt, outputs, request_id=i, n=n)) == []
+    partitions = run(scheduler, steps=60)
+    usable = (400 // block_size - 1) * block_size
+    assert {p.total for p in partitions} == {usable}
+    assert all(min(classes(p).values()) >= 0 for p in partitions)
+    assert all(p.reserved == p.internal == p.rounding == 0 for p in partitions)
+    assert max(p.cached for p in partitions) > 0

@@ -235,3 +235,97 @@ def test_a_request_that_cannot_be_judged_leaves_no_trace(monkeypatch):
 
 def _fail(request):
     raise RuntimeError("no verdict")
+
+
+# Sharing.
+
+COMMON = tuple((13 * i) % 250 + 1 for i in range(21))
+SHARING = {
+    "blocks": {},
+    "tokens": {"granularity": "token"},
+    "duplicates": {"deduplicate": False},
+    "misses": {"force_miss": True},
+    "poison": {"poison": True, "granularity": "token"},
+    "holds": {"hold_shared_prefixes": True},
+    "nothing stays": {"retain": ()},
+    "host": {"host_blocks": 16, "granularity": "token"},
+    "write_through": {"host_blocks": 6, "host_write": "write_through"},
+    "selective": {"host_blocks": 6, "host_write": "write_through_selective"},
+    "swap": {"host_blocks": 32, "pressure": "preempt_swap"},
+    "window": {"windows": (None, 7)},
+}
+
+
+def serve_twice(engine):
+    """Two rounds of prompts that begin alike; checks tokens, counts those found."""
+    num_found = 0
+    for round_ in range(2):
+        expected = {}
+        for index, (_, max_tokens) in enumerate(LENGTHS):
+            prompt = COMMON[: 3 * index] + PROMPTS[index][:20]
+            request_id = engine.add(prompt, greedy(max_tokens))
+            expected[request_id] = fake_completion(prompt, max_tokens)
+        tokens = dict.fromkeys(expected, ())
+        while engine.has_unfinished:
+            for update in engine.step().updates:
+                tokens[update.request_id] += update.new_token_ids
+                if update.metrics is not None and round_:
+                    num_found += update.metrics.num_cached_tokens
+        assert tokens == expected
+    return num_found
+
+
+@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("chunk", [7, 64])
+@pytest.mark.parametrize("preempt_every", [0, 3])
+def test_tokens_do_not_depend_on_what_is_shared(name, chunk, preempt_every):
+    engine = make_engine(
+        prefix_caching=True,
+        num_blocks=33,
+        max_num_batched_tokens=chunk,
+        preempt_every=preempt_every,
+        shuffle_seed=1,
+        **SHARING[name],
+    )
+    num_found = serve_twice(engine)
+    assert (num_found > 0) == (name != "misses")
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_a_fork_has_the_outputs_of_its_parent_and_goes_on_alone(allocator):
+    engine = make_engine(allocator=allocator, num_blocks=65)
+    parent = engine.add(PROMPTS[1], greedy(8))
+    for _ in range(3):
+        engine.step()
+    child = engine.fork(parent)
+    longer = engine.fork(parent, greedy(12), child_id=41)
+    assert (child, longer) == (1, 41)
+    tokens = {child: (), longer: ()}
+    while engine.has_unfinished:
+        for update in engine.step().updates:
+            if update.request_id in tokens:
+                tokens[update.request_id] += update.new_token_ids
+    assert tokens == {child: EXPECTED[1], longer: fake_completion(PROMPTS[1], 12)}
+    assert engine.add([1], greedy(1)) == 42
+
+
+def test_a_step_with_copies_that_fails_can_be_planned_again():
+    engine = make_engine()
+    parent = engine.add(PROMPTS[1], greedy(8))
+    engine.step()
+    child = engine.fork(parent)
+    run = engine.executor.run
+
+    def failing(plan):
+        assert plan.moves
+        raise RuntimeError("the device went away")
+
+    engine.executor.run = failing
+    with pytest.raises(RuntimeError):
+        engine.step()
+    engine.executor.run = run
+    tokens = {parent: EXPECTED[1][:1], child: ()}
+    while engine.has_unfinished:
+        for update in engine.step().updates:
+            tokens[update.request_id] += update.new_token_ids
+    assert tokens == {parent: EXPECTED[1], child: EXPECTED[1]}

@@ -27,12 +27,13 @@ MOST_STEPS = 3_000  # any workload drawn here ends far earlier
 OPERATIONS_PER_RUN = 30
 COMMON = tuple(range(1, MAX_CONTEXT + 2))  # prompts begin with some of it
 
+ADAPTER = Adapter(name="s", version="1")
 OPTIONS = st.builds(
     RequestOptions,
     priority=st.integers(0, 2),
     tenant=st.sampled_from(["", "a", "b"]),
     salt=st.sampled_from([None, None, None, "s", b"s"]),
-    adapter=st.sampled_from([None, None, Adapter(name="s", version="1")]),
+    adapter=st.sampled_from([None, None, ADAPTER]),
     retention=st.sampled_from(
         [(), (Retention(priority=80, duration_s=3.0),), (Retention(priority=0, end=4),)]
     ),
@@ -70,6 +71,7 @@ class Serving(RuleBasedStateMachine):
             block_size=block_size,
             num_blocks=num_blocks,
             max_context=MAX_CONTEXT,
+            adapters=(ADAPTER,),
             **settings,
             **paged,
         )

@@ -175,3 +175,63 @@ def test_swapping_needs_a_host_that_holds_one_sequence():
         make_scheduler(pressure="preempt_swap")
     with pytest.raises(ValueError, match="has regions; use allocator='paged'"):
         make_scheduler(pressure="preempt_swap", allocator="contiguous_max", host_blocks=99)
+
+
+def test_a_sequence_that_comes_back_alone_is_not_taken_for_stuck():
+    """The step that brings it back computes nothing; the next goes on where it was."""
+    scheduler = make_scheduler(
+        num_blocks=6, watermark=0.0, pressure="preempt_swap", host_blocks=16
+    )
+    add(scheduler, make_request(8, 12, request_id=0), make_request(8, 12, request_id=1))
+    step(scheduler)
+    assert slices(step(scheduler)) == {0: (8, 1)}
+    scheduler.abort(0, FinishReason.ABORTED, 0.0)
+    plan = step(scheduler)
+    assert slices(plan) == {}
+    assert (plan.num_running, len(plan.started), len(plan.moves)) == (1, 1, 2)
+    assert slices(step(scheduler)) == {1: (8, 1)}
+
+
+def swapped_samples(num_samples):
+    """Request 0 runs, and 1 with all its samples is on the host."""
+    scheduler = make_scheduler(
+        num_blocks=8, watermark=0.0, pressure="preempt_swap", host_blocks=16
+    )
+    add(
+        scheduler,
+        make_request(12, 12, request_id=0),
+        make_request(10, 6, request_id=1, n=num_samples),
+    )
+    while not scheduler.num_preemptions:
+        step(scheduler)
+    host = scheduler.running.swapper.host
+    assert host.num_free(0) < 16
+    return scheduler, host
+
+
+@pytest.mark.parametrize("num_samples", [1, 3])
+def test_aborting_who_is_on_the_host_gives_its_slots_back(num_samples):
+    scheduler, host = swapped_samples(num_samples)
+    updates = scheduler.abort(1, FinishReason.ABORTED, 0.0)
+    assert [update.ends_request for update in updates] == [False] * (num_samples - 1) + [
+        True
+    ]
+    assert host.num_free(0) == 16
+
+
+def test_one_sample_of_those_on_the_host_is_aborted():
+    scheduler, host = swapped_samples(3)
+    (update,) = scheduler.abort(1, FinishReason.ABORTED, 0.0, sample_index=1)
+    assert (update.sample_index, update.ends_request) == (1, False)
+    while scheduler.has_unfinished:
+        step(scheduler)
+    assert host.num_free(0) == 16
+
+
+def test_samples_come_back_when_there_is_room_for_their_copies():
+    """They share a partly filled block, so all but one need a block to go on at all."""
+    scheduler, _ = swapped_samples(3)
+    waiting = list(scheduler.waiting)
+    while 0 not in scheduler.ended:
+        step(scheduler)
+    assert {request.num_swaps for request in waiting} == {1}
