@@ -37,13 +37,13 @@ def block_key(tokens: bytes, start: int, media: Sequence[Media]) -> BlockKey:
     """The key of the block whose tokens (as bytes) begin at position `start`.
 
     Media are placeholders in the tokens, so each block that one touches carries its digest
-    and where in the block it begins.
+    and its span, counted from the block's first token.
     """
     if not media:
         return tokens
     end = start + len(tokens) // TOKEN_BYTES
     tags = tuple(
-        (item.kind, item.digest, item.start - start)
+        (item.kind, item.digest, item.start - start, item.end - start)
         for item in media
         if item.start < end and start < item.end
     )

@@ -258,7 +258,7 @@ class PrefixCache:
                 num_freed += self.drop(child)
         return num_freed
 
-    def _make(self, parent: CacheNode | None, key: tuple, num_tokens: int) -> CacheNode:
+    def _make(self, parent: CacheNode | None, key: Any, num_tokens: int) -> CacheNode:
         self._num_nodes += 1
         self._tick += 1
         num_groups = len(self.pools)

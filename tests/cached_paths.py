@@ -1,13 +1,14 @@
 """A prefix cache with pools of its own, and no request around it."""
 
 from paxkv.block_pool import NULL_BLOCK, BlockPool
+from paxkv.cache_keys import TOKEN_BYTES, token_bytes
 from paxkv.invariants import _check_tree
 from paxkv.journal import Journal
 from paxkv.policies.eviction import Lru
 from paxkv.prefix_cache import PrefixCache
 
 SIZE = 4  # tokens of a block
-A, B, C, D = ((i, i + 1, i + 2, i + 3) for i in (10, 20, 30, 40))
+A, B, C, D = (token_bytes((i, i + 1, i + 2, i + 3)) for i in (10, 20, 30, 40))
 
 
 class Filled:
@@ -32,7 +33,8 @@ class Filled:
         """Computes what is not cached yet of a path, and releases it; its nodes."""
         node, path, owned = root or self.root, [], [[] for _ in self.pools]
         for key in keys:
-            node = self.cache.insert(node, key, len(key))
+            tokens = key[0] if isinstance(key, tuple) else key
+            node = self.cache.insert(node, key, len(tokens) // TOKEN_BYTES)
             path.append(node)
             for group, pool in enumerate(self.pools):
                 if node.blocks[group] == NULL_BLOCK:
@@ -57,8 +59,7 @@ class Filled:
         return len(path)
 
     def found(self, *keys, media=()):
-        tokens = sum(keys, ())
-        return self.cache.match(self.root, tokens, len(tokens), media)
+        return self.cache.match(self.root, b"".join(keys), media)
 
     def evict(self, count):
         """Allocates and frees so many blocks beyond the free ones; keys that are lost."""

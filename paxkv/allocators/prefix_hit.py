@@ -56,8 +56,8 @@ def find_hit(
     media: Sequence[Media] = (),
     disk: DiskStore | None = None,
 ) -> Hit:
-    """The longest prefix of `tokens` (`token_bytes`) whose K/V can be had; of windowed groups only the
-    blocks that the next position sees must be there."""
+    """The longest prefix of `tokens` (`token_bytes`) whose K/V can be had; of windowed
+    groups only the blocks that the next position sees must be there."""
     size, count = cache.block_size, len(tokens) // TOKEN_BYTES
     path = cache.match(root, tokens, media)
     path = _present(cache, path, windows)

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from paxkv.cache_keys import block_key, isolation_key
+from paxkv.cache_keys import block_key, isolation_key, token_bytes
 from paxkv.request_options import Adapter, Media, RequestOptions
 from paxkv.tiers.disk_keys import child_digest
 from tests.fakes import make_request, make_scheduler
@@ -30,6 +30,7 @@ DIFFERENT = {
     "the offset as a salt": {"salt": "1"},
     "shifted further": {"position_offset": 2},
 }
+ADAPTERS = tuple(fields["adapter"] for fields in DIFFERENT.values() if "adapter" in fields)
 SAME = {
     "urgent": {"priority": -5},
     "of a tenant": {"tenant": "x"},
@@ -65,7 +66,7 @@ def image(digest=CAT, start=2, end=6, kind="image"):
     return Media(kind=kind, digest=digest, start=start, end=end)
 
 
-TOKENS = (9,) * 8  # placeholders look the same whatever is behind them
+TOKENS = token_bytes((9,) * 8)  # placeholders look the same whatever is behind them
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_block_that_no_media_touch_has_its_tokens_as_key(media):
 
 def hit_tokens(first, second, prompt=12, **settings):
     """Of the second of two requests one after the other, with these options."""
-    scheduler = make_scheduler(prefix_caching=True, **settings)
+    scheduler = make_scheduler(prefix_caching=True, adapters=ADAPTERS, **settings)
     found = []
     for i, fields in enumerate((first, second)):
         request = make_request(prompt, 2, request_id=i, options=RequestOptions(**fields))

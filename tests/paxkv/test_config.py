@@ -3,13 +3,21 @@
 import dataclasses
 import math
 import re
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig, make_engine_config
+from paxkv.config import (
+    CacheConfig,
+    EngineConfig,
+    HostWrite,
+    SchedulerConfig,
+    make_engine_config,
+)
 from paxkv.policies.chosen import OUTCOMES, PREEMPTED, policies_of
 from paxkv.policies.victim import most_blocks
+from paxkv.tiers.host_tier import WRITE_POLICIES
 from paxkv.types import FinishReason
 
 
@@ -91,6 +99,10 @@ def test_ends_whose_blocks_stay_cached():
     assert not retained.retains_preempted
     assert make(SchedulerConfig, retain="preempted").retain == ("preempted",)
     assert policies_of(SchedulerConfig(), 17).retains(FinishReason.ABORTED)
+
+
+def test_every_write_policy_of_the_host_is_offered():
+    assert get_args(HostWrite) == WRITE_POLICIES
 
 
 def test_each_word_of_retain_means_something():

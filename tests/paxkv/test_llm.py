@@ -37,7 +37,7 @@ def llm(model):
 def all_blocks_come_back(llm):
     yield
     assert not llm.engine.scheduler.has_unfinished
-    assert llm.engine.scheduler.allocator.usage(0).num_free == 39
+    assert llm.engine.scheduler.allocator.usage(0).num_available == 39
     check_invariants(llm.engine.scheduler)
 
 

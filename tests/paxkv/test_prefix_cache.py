@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxkv.block_pool import NULL_BLOCK
-from paxkv.cache_keys import block_key
+from paxkv.cache_keys import TOKEN_BYTES, block_key, token_bytes
 from paxkv.events import EventKind
 from paxkv.policies.eviction import Priority
 from paxkv.prefix_cache import DEFAULT_PRIORITY
@@ -23,8 +23,7 @@ def test_a_match_is_the_longest_path_of_whole_blocks():
     assert filled.found(A, B, D) == path[:2]
     assert filled.found(A, C) == path[:1]
     assert filled.found(B, C) == []  # a block is nothing without what comes before it
-    assert filled.found(A, B[:3]) == path[:1]
-    assert filled.cache.match(filled.root, A + B, 7) == path[:1]
+    assert filled.found(A, B[: 3 * TOKEN_BYTES]) == path[:1]
 
 
 def test_roots_keep_requests_apart():
@@ -33,7 +32,7 @@ def test_roots_keep_requests_apart():
     assert other is not filled.root
     assert filled.cache.root((("salt", "x"),)) is other
     filled.put(A)
-    assert filled.cache.match(other, A, SIZE) == []
+    assert filled.cache.match(other, A) == []
     (theirs,) = filled.put(A, root=other)
     (mine,) = filled.found(A)
     assert theirs.blocks != mine.blocks
@@ -80,14 +79,14 @@ def test_node_ids_are_never_used_again():
 def test_the_child_that_begins_with_most_of_the_tokens(tokens, key, common):
     filled = Filled(by_token=True)
     for child in ((9, 9, 9, 9), (5, 7, 3), (5, 6, 7, 8), (5, 7, 1, 1)):
-        filled.put(child)
-    found = filled.cache.match_within(filled.root, tokens)
+        filled.put(token_bytes(child))
+    found = filled.cache.match_within(filled.root, token_bytes(tokens))
     if key is None:
         assert found is None
     else:
         node, num_tokens = found
         assert num_tokens == common
-        assert node.key[:common] == key[:common]
+        assert node.key[: common * TOKEN_BYTES] == token_bytes(key[:common])
 
 
 tokens_of_a_block = st.lists(st.integers(0, 2), min_size=1, max_size=SIZE).map(tuple)
@@ -97,7 +96,7 @@ tokens_of_a_block = st.lists(st.integers(0, 2), min_size=1, max_size=SIZE).map(t
 def test_no_other_child_has_more_in_common(keys, queries):
     filled = Filled(num_blocks=64, by_token=True)
     for key in keys:
-        filled.put(key)
+        filled.put(token_bytes(key))
 
     def common(key, tokens):
         return next(
@@ -107,16 +106,16 @@ def test_no_other_child_has_more_in_common(keys, queries):
 
     for tokens in queries:
         best = max((common(key, tokens) for key in keys), default=0)
-        found = filled.cache.match_within(filled.root, tokens)
+        found = filled.cache.match_within(filled.root, token_bytes(tokens))
         assert (found[1] if found else 0) == best
-        assert found is None or common(found[0].key, tokens) == best
+        assert not found or found[0].key[: best * TOKEN_BYTES] == token_bytes(tokens[:best])
 
 
 def test_what_has_left_the_tree_matches_in_no_part():
     filled = Filled(by_token=True)
     (node,) = filled.put(A)
     filled.cache.drop(node)
-    assert filled.cache.match_within(filled.root, A[:2]) is None
+    assert filled.cache.match_within(filled.root, A[: 2 * TOKEN_BYTES]) is None
 
 
 # Inserting.
@@ -320,7 +319,7 @@ def test_blocks_are_free_or_idle_with_a_key_whatever_happens(actions, by_token):
         assert pool.num_idle == len(nodes)
         for node in nodes:
             assert pool.node_of[node.blocks[0]] is node
-            assert len(filled.cache.match(node.parent, node.key, len(node.key))) == 1
+            assert filled.cache.match(node.parent, node.key) == [node]
     num_idle = pool.num_idle
     assert filled.cache.reset() == num_idle
     assert pool.num_free == 6

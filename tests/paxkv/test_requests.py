@@ -4,9 +4,12 @@ import re
 
 import pytest
 
+from paxkv.request_options import Adapter, RequestOptions
 from paxkv.types import FinishReason, TokenLogprobs
 from tests.fakes import make_request, make_scheduler
 from tests.scheduling import TOKEN, add, commit, slices, step
+
+POET = Adapter(name="poet", version="2")
 
 # Ends.
 
@@ -73,6 +76,11 @@ def test_generation_ends_where_the_context_does():
             lambda: make_request((1,), logit_bias={999: 1.0}),
             FinishReason.REJECTED_BAD_TOKEN,
             "logit_bias",
+        ),
+        (
+            lambda: make_request((1,), options=RequestOptions(adapter=POET)),
+            FinishReason.REJECTED_NO_ADAPTER,
+            r"'poet' of version '2' is not loaded \(none\); load it",
         ),
         (
             lambda: make_request(64, max_tokens=1),

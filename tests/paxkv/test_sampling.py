@@ -22,7 +22,7 @@ from paxkv.sampling import (
 V = 12
 LEAST_P_VALUE = 1e-3  # of a fixed seed, so a failure is no bad luck
 
-jit_sample = jax.jit(sample, static_argnums=3)
+jit_sample = jax.jit(sample, static_argnums=2)
 jit_scores = jax.jit(scores, static_argnums=3)
 jit_noise = jax.jit(gumbel_noise, static_argnums=3)
 GREEDY = SamplingFeatures()

@@ -62,19 +62,33 @@ def test_each_sample_ends_by_itself_and_the_last_ends_the_request():
 
 
 def test_samples_without_a_row_wait_and_are_served():
-    """Rows are kept for all of them, so this takes another request that has one."""
     scheduler = make_scheduler(max_num_seqs=3)
     add(scheduler, make_request(5, 4, n=3), make_request(5, 4, request_id=1))
-    assert step(scheduler).num_running == 1  # rows 2 and 3 are promised
-    assert step(scheduler).num_running == 3
-    assert len(run(scheduler)) > 0
+    assert step(scheduler).num_running == 2
+    plan = step(scheduler)
+    assert (plan.num_running, plan.num_waiting) == (3, 1)
+    ends = [update for update in run(scheduler) if update.finish is not None]
+    assert sorted((end.request_id, end.sample_index) for end in ends) == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+    ]
 
 
-def test_more_sequences_than_rows_can_never_run():
+def test_more_samples_than_rows_run_one_after_the_other():
+    scheduler = make_scheduler(max_num_seqs=2)
+    add(scheduler, make_request(5, 4, n=4))
+    ends = [update for update in run(scheduler) if update.finish is not None]
+    assert sorted(end.sample_index for end in ends) == [0, 1, 2, 3]
+    assert [end.ends_request for end in ends] == [False] * 3 + [True]
+
+
+def test_more_beams_than_rows_can_never_run():
     scheduler = make_scheduler(max_num_seqs=3)
-    (update,) = scheduler.add(make_request(5, 4, n=4))
+    (update,) = scheduler.add(make_request(5, 4, n=4, use_beam_search=True))
     assert update.finish.reason is FinishReason.REJECTED_NEVER_FITS
-    assert "4 sequences at once, max_num_seqs=3" in update.finish.message
+    assert "max_num_seqs=3" in update.finish.message
     assert update.ends_request
 
 
@@ -145,6 +159,17 @@ def test_best_of_tells_only_the_likeliest_and_only_at_the_end():
     assert [update.score for update in updates] == [-3.0, -6.0]
     assert [update.ends_request for update in updates] == [False, True]
     assert all(update.new_token_ids == (TOKEN,) * 3 for update in updates)
+
+
+def test_a_step_tells_how_many_blocks_it_copied():
+    scheduler = make_scheduler()
+    add(scheduler, make_request(10, 4, n=3))
+    copied = []
+    while scheduler.has_unfinished:
+        metrics = commit(scheduler, scheduler.plan(0.0)).metrics
+        copied.append(metrics.num_copied_blocks)
+    assert copied[:3] == [0, 2, 0]
+    assert sum(copied) == 2
 
 
 # Forks of a request.

@@ -14,7 +14,7 @@ from paxkv.policies.victim import Candidate
 from paxkv.sequence_tables import SequenceTables
 from paxkv.types import FinishReason
 from tests.fakes import fake_completion, make_engine, make_request, make_scheduler
-from tests.scheduling import add, slices, step
+from tests.scheduling import add, commit, slices, step
 
 
 class FourBlocks:
@@ -160,6 +160,20 @@ def test_swapped_sequences_come_back_as_they_were():
     assert sum(one.num_recomputed_tokens for one in metrics) == 0
     count, metrics = computed("preempt_recompute")
     assert count == least + sum(one.num_recomputed_tokens for one in metrics) > least
+
+
+def test_a_step_tells_how_many_blocks_went_out_and_came_in():
+    scheduler = make_scheduler(
+        num_blocks=6, watermark=0.0, pressure="preempt_swap", host_blocks=16
+    )
+    add(scheduler, make_request(8, 4, request_id=0), make_request(8, 4, request_id=1))
+    moved = []
+    while scheduler.has_unfinished:
+        metrics = commit(scheduler, scheduler.plan(0.0)).metrics
+        moved.append((metrics.num_swapped_out_blocks, metrics.num_swapped_in_blocks))
+    # 0 gets the last block, and with its 4 tokens it ends after 3 more steps
+    assert moved[:5] == [(0, 0), (2, 0), (0, 0), (0, 0), (0, 2)]
+    assert not any(one for pair in moved[5:] for one in pair)
 
 
 def test_without_room_on_the_host_the_victim_is_recomputed():
