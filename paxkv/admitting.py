@@ -137,8 +137,8 @@ class Admitting:
         computing = [
             other
             for other in self._prefilling()
-            if other.options.salt == request.options.salt
-            and other.options.adapter == request.options.adapter
+            if prefixes.root(other.options) is prefixes.root(request.options)
+            and other.options.media == request.options.media
         ]
         if not computing or not request.reads_cache:
             return False

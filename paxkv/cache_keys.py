@@ -29,8 +29,16 @@ def isolation_key(model: tuple[Part, ...], options: RequestOptions) -> tuple[Par
 
 
 def token_bytes(tokens: Sequence[int]) -> bytes:
-    """Token ids as int32, in the byte order of the machine."""
-    return array.array("i", tokens).tobytes()
+    """Token ids as int32, in the byte order of the machine.
+
+    Raises:
+      ValueError: one of them is no int32.
+    """
+    try:
+        return array.array("i", tokens).tobytes()
+    except OverflowError:
+        wrong = next(token for token in tokens if not -(2**31) <= token < 2**31)
+        raise ValueError(f"token id {wrong} is no int32; give ids of the model.") from None
 
 
 def block_key(tokens: bytes, start: int, media: Sequence[Media]) -> BlockKey:

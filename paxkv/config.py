@@ -1,6 +1,7 @@
 """Settings of an engine. Frozen and checked when made; what is derived lives elsewhere."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -64,14 +65,14 @@ class CacheConfig:
         _keep_checked(self, _CACHE_CHECKS)
         if self.prefix_caching and self.allocator != "paged":
             raise ValueError(
-                f"prefix_caching needs blocks that can be shared, {self.allocator=} has "
-                "regions; use allocator='paged', or prefix_caching=False."
+                f"prefix_caching needs blocks that can be shared, allocator="
+                f"{self.allocator!r} has regions; use allocator='paged', or prefix_caching=False."
             )
         if self.disk_folder is not None and not (self.host_blocks and self.prefix_caching):
             raise ValueError(
-                f"{self.disk_folder=} takes cached blocks that leave the host: it needs "
-                f"prefix_caching and host_blocks > 0, not {self.prefix_caching} and "
-                f"{self.host_blocks}."
+                f"disk_folder={self.disk_folder!r} takes cached blocks that leave the host: "
+                f"it needs prefix_caching and host_blocks > 0, not {self.prefix_caching} "
+                f"and {self.host_blocks}; set both, or leave it out."
             )
 
 
@@ -127,13 +128,24 @@ def _policy(offered: Mapping[str, Any], kind: str) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str):
             raise TypeError(f"is no name; use one of {', '.join(offered)}")
-        policy_named(value, offered, kind)
+        try:
+            policy_named(value, offered, kind)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {str(error).rstrip('.')}") from None
         return value
 
     return check
 
 
+def _folder(value: Any) -> str:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise TypeError("is no path; give a folder, or None for no disk tier")
+    return os.fspath(value)
+
+
 def _outcomes(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str | Sequence):
+        raise TypeError(f"is no list of names; use some of {', '.join(OUTCOMES)}")
     names = (value,) if isinstance(value, str) else tuple(value)
     unknown = [name for name in names if name not in OUTCOMES]
     if unknown:
@@ -161,6 +173,7 @@ _CACHE_CHECKS: Mapping[str, Check] = {
     "eviction": _policy(EVICTION_POLICIES, "eviction policy"),
     "deduplicate": flag,
     "host_blocks": integer_in(0, None, "0 is no host tier"),
+    "disk_folder": optional(_folder),
     "host_write": one_of(get_args(HostWrite)),
     "disk_bytes": integer_in(1, None, "use ≥ 1 byte"),
     "checksums": flag,

@@ -61,6 +61,7 @@ class DeviceExecutor:
             prompt_logprobs=None,
             matmul_precision=matmul_precision,
         )
+        self._num_moved = 0  # moves that were done for a step that has not ended
         self.programs: set[tuple[StepShape, StepOptions, tuple]] = set()
 
     @property
@@ -72,18 +73,22 @@ class DeviceExecutor:
         """Moves the plan's blocks, then computes its slices; where one reaches its
         sequence's end, samples."""
         started_s = time.perf_counter()
-        self.cache = self.transfers.run(self.cache, plan.moves)
+        # a plan that follows a failed one begins with its moves
+        self.cache = self.transfers.run(self.cache, plan.moves[self._num_moved :])
+        self._num_moved = len(plan.moves)
         for row_start in plan.started:
             self.sampling.start(row_start)
             if self.adapters is not None and self.row_adapters is not None:
                 number = self.adapters.number(row_start.options.adapter)
                 self.row_adapters[row_start.row] = number
         if not len(plan.rows):
+            self._num_moved = 0
             return StepResult(
                 tokens=np.zeros(0, np.int32), duration_s=time.perf_counter() - started_s
             )
         shape = self.buckets.shape_for(plan.lengths)
         output = self._step(plan, shape)
+        self._num_moved = 0
         num_slices = len(plan.rows)
         return StepResult(
             tokens=np.asarray(output.sampled.tokens[:num_slices]),

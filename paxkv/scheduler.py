@@ -89,6 +89,7 @@ class Scheduler:
         self._unfinished: dict[int, Group] = {}
         self._news: list[RequestUpdate] = []  # of requests that planning ended
         self._forked: list[Request] = []  # since the last plan
+        self._uncommitted: Plan | None = None  # its step has failed, if there is a next plan
         self._is_beam = np.zeros(tables.num_rows, bool)
         # of each row: the number of tokens that ends it at the latest, and whether it is
         # one sequence without stop tokens of its own
@@ -226,6 +227,7 @@ class Scheduler:
             started += [self._row_start(request) for request in admitted]
             self.policies.admission.step_planned()
         plan = self._plan_of(lengths, now_s, started, refused is not None, num_preemptions)
+        self._uncommitted = None if plan.is_empty else plan
         if not (len(plan.rows) or started or self._news) and self.running.requests:
             # all stand still: the newest gives way, whatever the policy
             self.preempting.break_deadlock(now_s)
@@ -235,7 +237,7 @@ class Scheduler:
 
     def commit(self, plan: Plan, result: StepResult, now_s: float) -> StepOutcome:
         """Takes in what `plan` computed; the engine fills in `host_s` of the metrics."""
-        tables = self.tables
+        tables, self._uncommitted = self.tables, None
         tables.num_computed[plan.rows] += plan.lengths
         is_next = plan.samples & ~self._is_beam[plan.rows]
         rows, tokens = plan.rows[is_next], result.tokens[is_next]
@@ -271,6 +273,10 @@ class Scheduler:
         follows_prompt = starts >= tables.num_prompt_tokens[rows]
         num_decode_tokens = int((samples & follows_prompt & (slice_lengths == 1)).sum())
         groups = range(len(tables.block_tables))
+        failed = self._uncommitted  # what it should have done is still to do
+        moves = self.journal.take_moves()
+        if failed is not None:
+            started, moves = (*failed.started, *started), (*failed.moves, *moves)
         return Plan(
             step=self._step,
             now_s=now_s,
@@ -280,7 +286,7 @@ class Scheduler:
             samples=samples,
             requests=tuple(compress(running.requests, is_scheduled.tolist())),
             started=tuple(started),
-            moves=self.journal.take_moves(),
+            moves=moves,
             tables=tables,
             num_prefill_tokens=int(slice_lengths.sum()) - num_decode_tokens,
             num_decode_tokens=num_decode_tokens,

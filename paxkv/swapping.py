@@ -87,6 +87,7 @@ class Swapper:
         ]
         for group, (pool, needed) in enumerate(zip(pools, slots, strict=True)):
             new = sum(self._needs_block(group, one) for one in swapped)
+            new += self._num_copies(group, swapped)
             if len(needed) + new + keep_free > pool.num_available:
                 return None
         rows = [tables.acquire() for _ in swapped]
@@ -106,6 +107,16 @@ class Swapper:
         """The next token to compute opens a block."""
         num_blocks = one.num_behind[group] + len(one.host_slots[group])
         return one.num_computed >= num_blocks * self._allocator.block_size
+
+    def _num_copies(self, group: int, swapped: Sequence[SwappedSequence]) -> int:
+        """Of partly filled last blocks that several share: each but one copies it."""
+        size = self._allocator.block_size
+        tails = [
+            one.host_slots[group][-1]
+            for one in swapped
+            if one.host_slots[group] and max(one.num_computed, one.first_write) % size
+        ]
+        return len(tails) - len(set(tails))
 
     def forget(self, swapped: Sequence[SwappedSequence]) -> None:
         """Gives the host's slots back."""

@@ -25,6 +25,7 @@ from paxkv.tiers.disk_keys import child_digest
 from paxkv.tiers.disk_store import DiskStore
 from paxkv.types import Request
 
+PIN = -1  # what events call the owner that a pin is
 NEVER_FULL = np.iinfo(np.int32).max  # blocks of a row whose path has left the tree
 
 
@@ -91,12 +92,20 @@ class PrefixSharing:
 
     def pin(self, tokens: tuple[int, ...], options: RequestOptions) -> int:
         """Makes the cache an owner of what it has of a prefix on the device, so that it
-        stays; how many tokens these are. Pins add up."""
+        stays; how many tokens these are. Pins add up.
+
+        Raises:
+          ValueError: a token id is no int32.
+        """
         path = self._pinnable(tokens, options)
         for group, pool in enumerate(self.cache.pools):
             blocks = [node.blocks[group] for node in path if node.blocks[group]]
             pool.share(blocks)
             self.pins[group].update(blocks)
+            if blocks:
+                self._journal.emit(
+                    EventKind.SHARE, group=group, blocks=tuple(blocks), request_id=PIN
+                )
         return len(path) * self.cache.block_size
 
     def unpin(self, tokens: tuple[int, ...], options: RequestOptions) -> int:
@@ -107,7 +116,7 @@ class PrefixSharing:
             blocks = [b for node in path if self.pins[group][b := node.blocks[group]] > 0]
             self.pins[group].subtract(blocks)
             self.pins[group] += Counter()  # without those at 0
-            pool.free(blocks)
+            self._unshare(group, pool, blocks)
             num_tokens = max(num_tokens, len(blocks) * self.cache.block_size)
         return num_tokens
 
@@ -115,10 +124,20 @@ class PrefixSharing:
         """Forgets all prefixes and pins; how many blocks got free."""
         before = sum(pool.num_free for pool in self.cache.pools)
         self.cache.reset()
-        for pins, pool in zip(self.pins, self.cache.pools, strict=True):
-            pool.free(list(pins.elements()))
+        for group, (pins, pool) in enumerate(zip(self.pins, self.cache.pools, strict=True)):
+            self._unshare(group, pool, list(pins.elements()))
             pins.clear()
         return sum(pool.num_free for pool in self.cache.pools) - before
+
+    def _unshare(self, group: int, pool: BlockPool, blocks: list[int]) -> None:
+        """Takes pins away, one after the other."""
+        for block in reversed(blocks):
+            pool.free([block])
+            kind = EventKind.RELEASE
+            if not pool.refcounts[block]:
+                has_key = pool.node_of[block] is not None
+                kind = EventKind.RETAIN if has_key else EventKind.FREE
+            self._journal.emit(kind, group=group, blocks=(block,), request_id=PIN)
 
     def _pinnable(
         self, tokens: tuple[int, ...], options: RequestOptions

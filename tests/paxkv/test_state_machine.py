@@ -77,6 +77,6 @@ def test_serving_keeps_every_invariant(allocator, request):
     case("runTest").runTest()
 
 
-@pytest.mark.parametrize("seed", [32, *range(1_000_000, 1_000_020)])
+@pytest.mark.parametrize("seed", [32, 1_000_000, 1_000_001])
 def test_a_random_run_repeats_by_its_seed(seed):
     assert run(seed).tokens == run(seed).tokens
