@@ -131,7 +131,7 @@ def look_up_cases(peer: Peer | None) -> Iterator[tuple[dict[str, Any], list[Meas
             host_speed.manager_measure(
                 f"allocate + free {name}",
                 medians,
-                ["admit", "free"],
+                ["allocate", "free"],
                 limit=host_speed.ALLOCATE_FREE_LIMIT_US if kind == "new" else None,
                 with_peer=False,
             ),

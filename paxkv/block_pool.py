@@ -110,23 +110,28 @@ class BlockPool:
           ValueError: one of them is free already or the null block.
         """
         refcounts, node_of = self.refcounts, self.node_of
+        kept = []
         for block in reversed(blocks):
             count = refcounts[block] if 0 < block < self.num_blocks else 0
+            if count > 1:
+                refcounts[block] = count - 1
+                continue
             if count == 0:
                 raise self._no_owner(block, "free")
-            refcounts[block] = count - 1
-            if count == 1:
-                node = node_of[block]
-                if node is not None and self.idle is not None:
-                    self.idle.add(node)
-                else:
-                    self.put_back(block)
+            refcounts[block] = 0
+            node = node_of[block]
+            if node is None:
+                self.put_back(block)
+            else:
+                kept.append(node)
+        if kept and self.idle is not None:
+            self.idle.add(kept)
 
     def put_back(self, block: int) -> None:
         """A block with neither owner nor key joins the free list."""
+        self._free.append(block)
         if self.duplicates:
             self.duplicates.discard(block)
-        self._free.append(block)
         if self._shuffle is not None:  # a random one of them is the next to go
             other = self._shuffle.randrange(len(self._free))
             self._free[-1], self._free[other] = self._free[other], self._free[-1]

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from paxkv.cache_keys import token_bytes
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.host_stream import VOCAB_SIZE, Stream
 from paxkv.sampling_params import SamplingParams
@@ -71,6 +72,7 @@ def _request(stream: Stream, request_id: int) -> Request:
         prompt_ids=stream.prompts[request_id],
         sampling=SamplingParams(max_tokens=num_outputs, ignore_eos=True),
         arrival_s=0.0,
+        prompt_bytes=token_bytes(stream.prompts[request_id]),
     )
 
 
@@ -178,6 +180,8 @@ class ManagerReplay:
         seconds["make"].append(made - registered)
         seconds["look_up"].append(looked_up - made)
         seconds["admit"].append(admitted - acquired)
+        # without the look-up that admitting begins with
+        seconds["allocate"].append(admitted - acquired - (looked_up - made))
         seconds["insert"].append(inserted - admitted)
         seconds["free"].append(end - before)
         return finished

@@ -1,7 +1,7 @@
 """Cached blocks without an owner, and which of them goes next."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -36,16 +36,18 @@ class IdleBlocks:
         self._heap: list[tuple] = []  # (rank, number of the push, node)
         self._pushes = count()
 
-    def add(self, node: "CacheNode") -> None:
-        """Its block has just lost its last owner."""
-        group = self._group
-        node.is_idle[group] = True
-        self.num_idle += 1
-        if node.duration_s is not None:
-            node.expires_s = self.now_s + node.duration_s
-        if node.parent is not None:
-            node.parent.num_idle_children[group] += 1
-        self._offer(node)
+    def add(self, nodes: "Sequence[CacheNode]") -> None:
+        """Their blocks have just lost their last owner; of a path, the tail comes first."""
+        group, leaves_first = self._group, self._leaves_first
+        self.num_idle += len(nodes)
+        for node in nodes:
+            node.is_idle[group] = True
+            if node.duration_s is not None:
+                node.expires_s = self.now_s + node.duration_s
+            if node.parent is not None:
+                node.parent.num_idle_children[group] += 1
+            if not (leaves_first and node.num_idle_children[group]):
+                self._offer(node)
 
     def take(self, node: "CacheNode") -> None:
         """Its block is owned again, or is no longer cached."""

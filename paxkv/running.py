@@ -74,7 +74,7 @@ class Running:
         if num_cached is None:
             tables.release(row)
             return None
-        tables.write_known(row, request.prompt_ids, request.output_ids)
+        tables.write_known(row, request.prompt_array, request.output_ids)
         tables.num_computed[row] = num_cached
         length = min(request.num_tokens - num_cached, budget)
         has_room = self.allocator.extend(row, num_cached + length)

@@ -47,6 +47,7 @@ def child_of(parent: Request, sample_index: int) -> Request:
         sample_index=sample_index,
         rank=(*parent.rank[:2], sample_index),
         output_ids=list(parent.output_ids),
+        prompt_bytes=parent.prompt_bytes,
         cumulative_logprob=parent.cumulative_logprob,
         num_prompt_logprobs=parent.num_prompt_logprobs,
         num_cached_tokens=parent.num_cached_tokens,

@@ -16,6 +16,7 @@ import numpy as np
 from paxkv.accounting import step_metrics
 from paxkv.admitting import Admitting
 from paxkv.allocators import Allocator
+from paxkv.cache_keys import token_bytes
 from paxkv.config import SchedulerConfig
 from paxkv.events import EventKind
 from paxkv.invariants import check_invariants as check_all_invariants
@@ -137,6 +138,8 @@ class Scheduler:
         )
         # only now: a request that cannot even be judged must leave no trace
         group = make_group(request, self._stop_token_ids(request), self._max_context)
+        if finish is None:
+            request.prompt_bytes = token_bytes(request.prompt_ids)
         self._enter(request, group)
         self.waiting.add(request)
         return [] if finish is None else self._end_group(group, finish, request.arrival_s)
@@ -164,6 +167,7 @@ class Scheduler:
         """
         parent = self._forkable(request_id, child)
         child.output_ids = list(parent.output_ids)
+        child.prompt_bytes = parent.prompt_bytes
         child.num_prompt_logprobs = parent.num_prompt_logprobs
         child.first_scheduled_s = parent.first_scheduled_s
         child.token_times_s = list(parent.token_times_s)

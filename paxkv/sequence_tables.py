@@ -74,7 +74,10 @@ class SequenceTables:
         return self._free_rows.pop()
 
     def write_known(
-        self, row: int, prompt_ids: Sequence[int], output_ids: Sequence[int]
+        self,
+        row: int,
+        prompt_ids: Sequence[int] | Int32[np.ndarray, "num_prompt"],
+        output_ids: Sequence[int],
     ) -> None:
         """Writes a sequence's known tokens into its row; none of them is computed yet."""
         num_prompt, num_known = len(prompt_ids), len(prompt_ids) + len(output_ids)

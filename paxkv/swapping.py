@@ -93,7 +93,7 @@ class Swapper:
         rows = [tables.acquire() for _ in swapped]
         for row, request, one in zip(rows, requests, swapped, strict=True):
             tables.request_ids[row] = request.request_id
-            tables.write_known(row, request.prompt_ids, request.output_ids)
+            tables.write_known(row, request.prompt_array, request.output_ids)
             tables.num_computed[row] = one.num_computed
             tables.first_write[row] = one.first_write
         for group, needed in enumerate(slots):

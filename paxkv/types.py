@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int32
 
 from paxkv.beam import BeamSearch
 from paxkv.cache_keys import token_bytes
@@ -74,7 +75,7 @@ class Request:
     # beams: the best (token id, log-probability) that the last step offered
     candidates: tuple[tuple[int, float], ...] | None = None
     cumulative_logprob: float = 0.0  # where the scheduler needs it
-    prompt_bytes: bytes | None = None  # made when asked for
+    prompt_bytes: bytes = b""  # `token_bytes` of the prompt, made when it is queued
     num_prompt_logprobs: int = 0  # prompt positions whose log-probabilities were told
     num_cached_tokens: int | None = None  # found at its first admission
     num_preemptions: int = 0
@@ -92,11 +93,13 @@ class Request:
     @property
     def known_bytes(self) -> bytes:
         """Known tokens, as keys of the prefix cache have them."""
-        if self.prompt_bytes is None:
-            self.prompt_bytes = token_bytes(self.prompt_ids)
         if not self.output_ids:
             return self.prompt_bytes
         return self.prompt_bytes + token_bytes(self.output_ids)
+
+    @property
+    def prompt_array(self) -> Int32[np.ndarray, "num_prompt"]:
+        return np.frombuffer(self.prompt_bytes, np.int32)
 
     @property
     def expected_tokens(self) -> int:

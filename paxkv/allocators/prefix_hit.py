@@ -60,9 +60,10 @@ def find_hit(
     groups only the blocks that the next position sees must be there."""
     size, count = cache.block_size, len(tokens) // TOKEN_BYTES
     path = cache.match(root, tokens, media)
-    path = _present(cache, path, windows)
+    if cache.host is not None:  # else each node has a block, or is in no full group
+        path = _present(cache, path, windows)
     first = _first_seen(len(path), count, windows, size)
-    while path and not _window_is_present(cache, path, first):
+    while path and any(cache.windowed) and not _window_is_present(cache, path, first):
         path.pop()
         first = _first_seen(len(path), count, windows, size)
     found: tuple[DiskBlock, ...] = ()

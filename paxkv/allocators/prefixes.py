@@ -153,6 +153,9 @@ class PrefixSharing:
 
         The last known token is left to compute, for its logits. There must be room.
         """
+        if not hit.num_tokens:
+            self._requests[row], self._tips[row] = request, hit.root
+            return 0
         tables, size = self._tables, self.cache.block_size
         held = self._hold(hit)
         for group, pool in enumerate(self.cache.pools):
