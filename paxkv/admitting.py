@@ -1,6 +1,5 @@
 """Which waiting requests get a row and blocks in a step."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from paxkv.config import SchedulerConfig
@@ -32,7 +31,6 @@ class Admitting:
         self._waiting = waiting
         self._policies = policies
         self._config = config
-        self._served: Counter[str] = Counter()  # tokens per tenant
 
     def admit(
         self, lengths: RowLengths, now_s: float, drop: Drop
@@ -43,7 +41,7 @@ class Admitting:
         budget = self._config.max_num_batched_tokens - int(lengths.sum())
         if not len(self._waiting) or budget <= 0:
             return admitted, None
-        for request in list(self._policies.scheduling(list(self._waiting), self)):
+        for request in self._in_order():
             if budget <= 0:
                 break
             if request not in self._waiting or self._should_hold(request):
@@ -68,6 +66,17 @@ class Admitting:
                 admitted.append(one)
         return admitted, None
 
+    def _in_order(self) -> list[Request]:
+        """The queue as the policy wants it."""
+        waiting = list(self._waiting)
+        order = list(self._policies.scheduling(waiting, self))
+        if len(order) != len(waiting) or {*map(id, order)} != {*map(id, waiting)}:
+            raise ValueError(
+                f"the scheduling policy gave {len(order)} requests for the {len(waiting)} "
+                "that wait; it must return each of them once, in its order."
+            )
+        return order
+
     def cached_blocks(self, request: Request) -> Sequence[int]:
         """See `QueueView`."""
         prefixes = self._running.allocator.prefixes
@@ -77,7 +86,7 @@ class Admitting:
 
     def served_tokens(self, tenant: str) -> int:
         """See `QueueView`."""
-        return self._served[tenant]
+        return self._policies.served.of(tenant)
 
     def _keep_free(self, request: Request) -> int:
         needed = self._running.allocator.blocks_needed(request.num_tokens)
@@ -93,7 +102,7 @@ class Admitting:
         row, length = started
         self._waiting.remove(request)
         num_found = int(self._running.tables.num_computed[row])
-        self._served[request.options.tenant] += length
+        self._policies.served.admitted(request, num_found)
         self._count(request, num_found)
         return [(request, row, length)]
 

@@ -66,13 +66,14 @@ class CacheConfig:
         if self.prefix_caching and self.allocator != "paged":
             raise ValueError(
                 f"prefix_caching needs blocks that can be shared, allocator="
-                f"{self.allocator!r} has regions; use allocator='paged', or prefix_caching=False."
+                f"{self.allocator!r} has regions; use allocator='paged', or set "
+                "prefix_caching=False."
             )
         if self.disk_folder is not None and not (self.host_blocks and self.prefix_caching):
             raise ValueError(
-                f"disk_folder={self.disk_folder!r} takes cached blocks that leave the host: "
-                f"it needs prefix_caching and host_blocks > 0, not {self.prefix_caching} "
-                f"and {self.host_blocks}; set both, or leave it out."
+                f"disk_folder={self.disk_folder!r} takes cached blocks that leave the "
+                f"host: it needs prefix_caching and host_blocks > 0, not "
+                f"{self.prefix_caching} and {self.host_blocks}; set both, or leave it out."
             )
 
 

@@ -165,7 +165,7 @@ class Engine:
         Raises:
           ValueError: the engine has no prefix cache.
         """
-        return self._prefixes().pin(tuple(prompt_ids), options or RequestOptions())
+        return self._prefixes().pins.pin(tuple(prompt_ids), options or RequestOptions())
 
     def unpin_prefix(
         self, prompt_ids: Sequence[int], options: RequestOptions | None = None
@@ -175,7 +175,7 @@ class Engine:
         Raises:
           ValueError: the engine has no prefix cache.
         """
-        return self._prefixes().unpin(tuple(prompt_ids), options or RequestOptions())
+        return self._prefixes().pins.unpin(tuple(prompt_ids), options or RequestOptions())
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached prefixes, the pinned ones too; how many blocks got free.
@@ -183,7 +183,7 @@ class Engine:
         Raises:
           ValueError: the engine has no prefix cache.
         """
-        return self._prefixes().reset()
+        return self._prefixes().pins.reset()
 
     def _prefixes(self) -> PrefixSharing:
         prefixes = self.scheduler.allocator.prefixes

@@ -36,7 +36,7 @@ def check_invariants(scheduler: "paxkv.scheduler.Scheduler") -> None:
     )
     match allocator:
         case PagedAllocator():
-            pins = None if allocator.prefixes is None else allocator.prefixes.pins
+            pins = None if allocator.prefixes is None else allocator.prefixes.pins.owned
             for group in range(len(allocator.pools)):
                 _check_paged(rows, tables, allocator, group, pins)
             if allocator.prefixes is not None:
@@ -55,7 +55,7 @@ def _check_drained(scheduler: "paxkv.scheduler.Scheduler") -> None:
     for group in range(len(scheduler.tables.block_tables)):
         usage = allocator.usage(group)
         prefixes = allocator.prefixes
-        pinned = 0 if prefixes is None else prefixes.num_pinned(group)
+        pinned = 0 if prefixes is None else len(prefixes.pins.owned[group])
         assert usage.num_available + pinned == usage.num_blocks - 1, (
             f"all requests ended, but of {usage.num_blocks - 1} blocks only "
             f"{usage.num_free} are free, {usage.num_cached} cached and {pinned} pinned"
@@ -70,12 +70,11 @@ def _check_drained(scheduler: "paxkv.scheduler.Scheduler") -> None:
 def _check_requests(scheduler: "paxkv.scheduler.Scheduler") -> None:
     """No request vanishes, both queues are in order of rank, rows hold what is known."""
     running, waiting = scheduler.running, scheduler.waiting
-    num_unfinished = len(scheduler.unfinished)
-    assert num_unfinished + scheduler.num_ended == scheduler.num_added, (
-        f"{num_unfinished} unfinished + {scheduler.num_ended} ended of "
-        f"{scheduler.num_added} added"
+    roster = scheduler.roster
+    assert len(roster) + roster.num_ended == roster.num_added, (
+        f"{len(roster)} unfinished + {roster.num_ended} ended of {roster.num_added} added"
     )
-    sequences = {id(one) for group in scheduler.unfinished for one in group.sequences}
+    sequences = {id(one) for group in roster.groups for one in group.sequences}
     present = [id(one) for queue in (running.requests, waiting) for one in queue]
     assert sequences == set(present) and len(present) == len(sequences), (
         "a sequence is in no queue, in two, or in one after its end"

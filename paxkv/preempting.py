@@ -98,25 +98,9 @@ class Preempting:
         """Even with nothing running there is no room for a request: pinned blocks have
         taken it, or what is on the host does not fit and must be computed again."""
         if self._waiting.swapped_with(refused):
-            self.return_to_queue(refused.group)
+            self._waiting.return_to_queue(refused.group)
         else:
             self._drop(refused.group, FinishReason.DROPPED_POOL_FULL, now_s)
-
-    def forget_swapped(self, group: Group) -> None:
-        """Gives back what an ended group has on the host."""
-        swapped = self._waiting.take_swapped(group)
-        if swapped and self._running.swapper is not None:
-            self._running.swapper.forget(swapped)
-
-    def return_to_queue(self, group: Group) -> None:
-        """Turns a swapped request into one to recompute."""
-        requests = [one for one in group.sequences if self._waiting.swapped_with(one)]
-        swapped = self._waiting.take_swapped(group)
-        if self._running.swapper is not None:
-            self._running.swapper.forget(swapped)
-        for request, one in zip(requests, swapped, strict=True):
-            request.num_lost_tokens += one.num_computed
-            self._waiting.add(request)
 
     def _victim(self, needy: Request) -> Candidate | None:
         candidates = self._running.candidates()

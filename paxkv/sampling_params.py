@@ -86,19 +86,17 @@ class SamplingParams:
     def _sequence_problems(self) -> list[str]:
         if self.num_sequences < self.n:
             return [f"best_of={self.best_of} is less than n={self.n}; draw as many"]
-        if not self.use_beam_search:
-            return []
-        refused = {
-            "temperature": (self.temperature, 0.0, 1.0),
-            "logprobs": (self.logprobs, None),
-            "prompt_logprobs": (self.prompt_logprobs, None),
-            "min_tokens": (self.min_tokens, 0),
-            "stop": (self.stop, ()),
-        }
+        if self.use_beam_search:
+            return self._set_beside("use_beam_search", _NEUTRAL_FOR_BEAMS)
+        if self.num_sequences > self.n:  # ranked before any text is known
+            return self._set_beside("best_of > n", {"stop": ((),)})
+        return []
+
+    def _set_beside(self, what: str, neutral: Mapping[str, Sequence[Any]]) -> list[str]:
         return [
-            f"{name}={value!r} has no meaning with use_beam_search; leave it out"
-            for name, (value, *neutral) in refused.items()
-            if value not in neutral
+            f"{name}={getattr(self, name)!r} has no meaning with {what}; leave it out"
+            for name, values in neutral.items()
+            if getattr(self, name) not in values
         ]
 
 
@@ -189,6 +187,21 @@ def _early_stopping(value: Any) -> bool | str:
     raise ValueError('is not offered; use True, False or "never"')
 
 
+# Settings that beam search does not know, and their values that say nothing.
+_NEUTRAL_FOR_BEAMS: Mapping[str, Sequence[Any]] = {
+    "temperature": (0.0, 1.0),
+    "top_k": (0, -1),
+    "top_p": (1.0,),
+    "min_p": (0.0,),
+    "repetition_penalty": (1.0,),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "logit_bias": (None, ()),
+    "min_tokens": (0,),
+    "stop": ((),),
+    "logprobs": (None,),
+    "prompt_logprobs": (None,),
+}
 _PENALTY = number_where(
     lambda x: abs(x) <= MAX_PENALTY, f"in [-{MAX_PENALTY}, {MAX_PENALTY}]", "0 is off"
 )

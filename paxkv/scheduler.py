@@ -9,44 +9,27 @@ request ends.
 
 from collections.abc import Collection, Sequence
 from itertools import compress
-from typing import Any
-
-import numpy as np
 
 from paxkv.accounting import step_metrics
 from paxkv.admitting import Admitting
 from paxkv.allocators import Allocator
 from paxkv.cache_keys import token_bytes
 from paxkv.config import SchedulerConfig
+from paxkv.delivering import Delivering
 from paxkv.events import EventKind
 from paxkv.invariants import check_invariants as check_all_invariants
 from paxkv.journal import Journal
 from paxkv.policies.chosen import Policies, policies_of
 from paxkv.preempting import Preempting
 from paxkv.request_options import Adapter
-from paxkv.requests import (
-    ended_early,
-    metrics_of,
-    new_logprobs,
-    new_prompt_logprobs,
-    rejection,
-    row_start,
-    stop_after,
-)
+from paxkv.requests import ended_early, rejection
+from paxkv.roster import Roster
 from paxkv.running import RowLengths, Running
-from paxkv.samples import (
-    advance_beams,
-    beam_results,
-    best_samples,
-    fan_out,
-    make_group,
-)
+from paxkv.samples import make_group
 from paxkv.sequence_tables import SequenceTables
 from paxkv.swapping import Swapper
 from paxkv.types import (
-    Finish,
     FinishReason,
-    Group,
     Plan,
     Request,
     RequestUpdate,
@@ -79,23 +62,22 @@ class Scheduler:
         self.tables = tables
         self.policies = policies or policies_of(config, allocator.usage(0).num_blocks)
         self.running = Running(allocator, tables, swapper)
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue(swapper)
+        self.roster = Roster(self.running, self.waiting, self.policies)
         self.admitting = Admitting(self.running, self.waiting, self.policies, config)
         self.preempting = Preempting(
-            self.running, self.waiting, self.policies, config, self.drop
+            self.running, self.waiting, self.policies, config, self.roster.drop
         )
-        self.ended: set[int] = set()  # request ids
-        self.num_added = 0
-        self.num_ended = 0
-        self._unfinished: dict[int, Group] = {}
-        self._news: list[RequestUpdate] = []  # of requests that planning ended
-        self._forked: list[Request] = []  # since the last plan
-        self._uncommitted: Plan | None = None  # its step has failed, if there is a next plan
-        self._is_beam = np.zeros(tables.num_rows, bool)
-        # of each row: the number of tokens that ends it at the latest, and whether it is
-        # one sequence without stop tokens of its own
-        self._most_tokens = np.zeros(tables.num_rows, np.int32)
-        self._is_simple = np.zeros(tables.num_rows, bool)
+        self.delivering = Delivering(
+            self.running,
+            self.waiting,
+            self.roster,
+            eos_token_ids=eos_token_ids,
+            max_context=max_context,
+        )
+        self._uncommitted: Plan | None = (
+            None  # its step has failed, if there is a next plan
+        )
         self._step = 0
         self._max_context = max_context
         self._vocab_size = vocab_size
@@ -109,11 +91,12 @@ class Scheduler:
 
     @property
     def has_unfinished(self) -> bool:
-        return bool(self._unfinished)
+        return len(self.roster) > 0
 
     @property
-    def unfinished(self) -> Collection[Group]:
-        return self._unfinished.values()
+    def ended(self) -> Collection[int]:
+        """Ids of requests that have ended."""
+        return self.roster.ended
 
     @property
     def num_preemptions(self) -> int:
@@ -126,7 +109,7 @@ class Scheduler:
           ValueError: an unfinished request has the same id.
         """
         request_id = request.request_id
-        if request_id in self._unfinished:
+        if request_id in self.roster:
             raise ValueError(f"{request_id=} is in use; let it end, or take another.")
         finish = rejection(
             request,
@@ -140,9 +123,11 @@ class Scheduler:
         group = make_group(request, self._stop_token_ids(request), self._max_context)
         if finish is None:
             request.prompt_bytes = token_bytes(request.prompt_ids)
-        self._enter(request, group)
+        self.roster.enter(request)
         self.waiting.add(request)
-        return [] if finish is None else self._end_group(group, finish, request.arrival_s)
+        if finish is None:
+            return []
+        return self.roster.end_group(group, finish, request.arrival_s)
 
     def sequence(self, request_id: int) -> Request:
         """The first sequence of an unfinished request.
@@ -150,10 +135,7 @@ class Scheduler:
         Raises:
           KeyError: there is no such request.
         """
-        if request_id not in self._unfinished:
-            state = "has ended" if request_id in self.ended else "was never added"
-            raise KeyError(f"request {request_id} {state}; only unfinished ones can fork.")
-        return self._unfinished[request_id].sequences[0]
+        return self.roster.group(request_id).sequences[0]
 
     def fork(self, request_id: int, child: Request) -> list[RequestUpdate]:
         """`child` goes on from where a request is, sharing its K/V.
@@ -172,10 +154,10 @@ class Scheduler:
         child.first_scheduled_s = parent.first_scheduled_s
         child.token_times_s = list(parent.token_times_s)
         child.num_cached_tokens = parent.num_cached_tokens
-        stops = self._stop_token_ids(child)
-        self._enter(child, make_group(child, stops, self._max_context))
+        make_group(child, self._stop_token_ids(child), self._max_context)
+        self.roster.enter(child)
         if parent in self.running and self.running.fork(parent, child) is not None:
-            self._tell_fork(child)
+            self.delivering.forked(child)
         else:
             self.waiting.add(child)
         news = tuple(parent.output_ids)
@@ -194,25 +176,17 @@ class Scheduler:
         Raises:
           KeyError: no request ever had this id.
         """
-        if request_id in self.ended:
+        if request_id in self.roster.ended:
             return []
-        if request_id not in self._unfinished:
-            raise KeyError(f"no request has {request_id=}; use the id that add returned.")
-        group = self._unfinished[request_id]
+        group = self.roster.group(request_id)
         if sample_index is not None and group.num_sequences > 1:
-            return self._abort_sample(group, sample_index, reason, now_s)
+            return self.roster.abort_sample(group, sample_index, reason, now_s)
         finish = ended_early(group.sequences[0], reason)
-        return self._end_group(group, finish, now_s)
-
-    def drop(self, group: Group, reason: FinishReason, now_s: float) -> None:
-        """Ends a request while planning; the next outcome tells of it."""
-        finish = ended_early(group.sequences[0], reason)
-        self._news += self._end_group(group, finish, now_s)
+        return self.roster.end_group(group, finish, now_s)
 
     def take_news(self) -> tuple[RequestUpdate, ...]:
         """Of requests that ended while planning."""
-        news, self._news = tuple(self._news), []
-        return news
+        return self.roster.take_news()
 
     def plan(self, now_s: float) -> Plan:
         """Decides the next step and gives its sequences their blocks."""
@@ -220,19 +194,20 @@ class Scheduler:
         journal = self.journal
         journal.step, journal.now_s = self._step, now_s
         self.allocator.set_now(now_s)
-        num_preemptions, num_dropped = self.num_preemptions, len(self._news)
+        num_preemptions, num_dropped = self.num_preemptions, self.roster.num_news
         self.preempting.by_force(self._step, now_s)
         lengths = self.preempting.continue_running(now_s)
-        forked = [request for request in self._forked if request in self.running]
-        started, refused = [self._row_start(request) for request in forked], None
-        self._forked.clear()
-        if self.num_preemptions == num_preemptions and len(self._news) == num_dropped:
-            admitted, refused = self.admitting.admit(lengths, now_s, self.drop)
-            started += [self._row_start(request) for request in admitted]
+        starting, refused = self.delivering.take_forked(), None
+        nobody_left = self.roster.num_news == num_dropped
+        if self.num_preemptions == num_preemptions and nobody_left:
+            admitted, refused = self.admitting.admit(lengths, now_s, self.roster.drop)
+            starting += admitted
             self.policies.admission.step_planned()
+        started = [self.delivering.start_row(request) for request in starting]
         plan = self._plan_of(lengths, now_s, started, refused is not None, num_preemptions)
         self._uncommitted = None if plan.is_empty else plan
-        if not (len(plan.rows) or started or self._news) and self.running.requests:
+        stands_still = not (len(plan.rows) or started or self.roster.num_news)
+        if stands_still and self.running.requests:
             # all stand still: the newest gives way, whatever the policy
             self.preempting.break_deadlock(now_s)
         elif refused is not None and not self.running.requests:
@@ -243,7 +218,7 @@ class Scheduler:
         """Takes in what `plan` computed; the engine fills in `host_s` of the metrics."""
         tables, self._uncommitted = self.tables, None
         tables.num_computed[plan.rows] += plan.lengths
-        is_next = plan.samples & ~self._is_beam[plan.rows]
+        is_next = plan.samples & ~self.delivering.is_beam[plan.rows]
         rows, tokens = plan.rows[is_next], result.tokens[is_next]
         assert ((tokens >= 0) & (tokens < self._vocab_size)).all(), (
             f"sampled ids {tokens} outside of [0, {self._vocab_size})"
@@ -251,7 +226,7 @@ class Scheduler:
         tables.tokens[rows, tables.num_tokens[rows]] = tokens
         tables.num_tokens[rows] += 1
         self.allocator.committed(plan.rows)
-        updates = self._deliver(plan, result, now_s)
+        updates = self.delivering.deliver(plan, result, now_s)
         if self._check_invariants:
             check_all_invariants(self)
         metrics = step_metrics(plan, result.duration_s, tables.table_bytes)
@@ -303,133 +278,12 @@ class Scheduler:
             ),
         )
 
-    def _is_routine(self, plan: Plan, result: StepResult) -> np.ndarray:
-        """bool [n]: a sampled token that ends nothing is all there is to tell."""
-        if result.logprobs or result.prompt_logprobs:
-            return np.zeros(len(plan.rows), bool)
-        rows = plan.rows
-        is_routine = plan.samples & self._is_simple[rows]
-        is_routine &= self.tables.num_tokens[rows] < self._most_tokens[rows]
-        for token_id in self._eos_token_ids:
-            is_routine &= result.tokens != token_id
-        return is_routine
-
-    def _deliver(self, plan: Plan, result: StepResult, now_s: float) -> list[RequestUpdate]:
-        """Appends the sampled tokens, ends requests, and says what is new of each."""
-        updates: list[RequestUpdate] = []
-        searches: dict[int, Group] = {}
-        slices = zip(
-            plan.requests,
-            self._is_routine(plan, result).tolist(),
-            plan.samples.tolist(),
-            result.tokens.tolist(),
-            new_logprobs(plan, result),
-            new_prompt_logprobs(plan, result),
-            strict=True,
-        )
-        for request, is_routine, is_sampled, token_id, logprobs, prompt_logprobs in slices:
-            if is_routine:
-                request.output_ids.append(token_id)
-                request.token_times_s.append(now_s)
-                updates.append(RequestUpdate(request.request_id, (token_id,)))
-                continue
-            group = request.group
-            finish = metrics = None
-            if is_sampled and group.beams is not None:
-                top = logprobs[0]
-                request.candidates = tuple(zip(top.top_ids, top.top_logprobs, strict=True))
-                searches[group.request_id] = group
-                is_sampled = False
-            if is_sampled:
-                request.output_ids.append(token_id)
-                request.token_times_s.append(now_s)
-                if group.num_sequences > 1:
-                    self._take_sample(request, logprobs)
-                finish = stop_after(
-                    request, token_id, self._eos_token_ids, self._max_context
-                )
-                if finish is not None:
-                    metrics = self._end(request, finish, now_s)
-            elif not prompt_logprobs:
-                continue
-            update = RequestUpdate(
-                request.request_id,
-                (token_id,) if is_sampled else (),
-                logprobs if is_sampled else (),
-                prompt_logprobs,
-                finish,
-                metrics,
-                request.sample_index,
-                request.cumulative_logprob if finish is not None else None,
-                finish is not None and not group.sequences,
-            )
-            if group.num_sequences == 1:
-                updates.append(update)
-            else:
-                updates += self._told(group, request, update)
-        for group in searches.values():
-            updates += self._advance(group, now_s)
-        return updates
-
-    def _take_sample(self, request: Request, logprobs: tuple) -> None:
-        """Of a request with several samples: forks them off, and adds up likelihoods."""
-        if not request.group.is_forked:
-            started, waiting = fan_out(request, self.running)
-            for child in waiting:
-                self.waiting.add(child)
-            for child in started:
-                self._tell_fork(child)
-        if logprobs:
-            request.cumulative_logprob += logprobs[0].logprob
-
-    def _told(
-        self, group: Group, request: Request, update: RequestUpdate
-    ) -> list[RequestUpdate]:
-        """best_of tells nothing before all samples have ended."""
-        if group.num_sequences == request.sampling.n:
-            return [update]
-        group.withheld.append(update)
-        return best_samples(group, request.sampling.n) if update.ends_request else []
-
-    def _advance(self, group: Group, now_s: float) -> list[RequestUpdate]:
-        """The next step of a beam search, once all its live beams have candidates."""
-        if any(one.candidates is None for one in group.sequences):
-            return []
-        first = group.sequences[0]
-        for child in advance_beams(group, self.running, now_s):
-            self._tell_fork(child)
-        if group.sequences:
-            return []
-        updates = beam_results(first, None, now_s)
-        self._close(group, updates[-1].finish)
-        return updates
-
-    def _row_start(self, request: Request) -> RowStart:
-        start = row_start(request, self.running.row_of(request))
-        group, sampling = request.group, request.sampling
-        self._is_beam[start.row] = group.beams is not None
-        self._most_tokens[start.row] = min(request.expected_tokens, self._max_context)
-        self._is_simple[start.row] = (
-            group.num_sequences == 1 and not sampling.stop_token_ids
-        )
-        return start
-
-    def _tell_fork(self, child: Request) -> None:
-        self._forked.append(child)
-        self._is_beam[self.running.row_of(child)] = child.group.beams is not None
-        self.journal.emit(
-            EventKind.FORK,
-            request_id=child.request_id,
-            sample_index=child.sample_index,
-            detail=f"{child.request_id}/{child.sample_index}",
-        )
-
     def _stop_token_ids(self, request: Request) -> frozenset[int]:
         own = frozenset(request.sampling.stop_token_ids)
         return own if request.sampling.ignore_eos else own | self._eos_token_ids
 
     def _forkable(self, request_id: int, child: Request) -> Request:
-        if child.request_id in self._unfinished:
+        if child.request_id in self.roster:
             raise ValueError(f"request_id={child.request_id} is in use; take another.")
         group = self.sequence(request_id).group
         if group.num_sequences > 1 or child.sampling.num_sequences > 1:
@@ -438,84 +292,3 @@ class Scheduler:
                 f"one of {child.sampling.num_sequences}; both must be of one."
             )
         return group.sequences[0]
-
-    def _enter(self, request: Request, group: Group) -> None:
-        priority = request.options.priority if self.policies.by_priority else 0
-        request.rank = (priority, self.num_added, 0)
-        self.num_added += 1
-        self.ended.discard(request.request_id)
-        self._unfinished[request.request_id] = group
-        self.journal.emit(EventKind.ADD, request_id=request.request_id)
-
-    def _end_group(self, group: Group, finish: Finish, now_s: float) -> list[RequestUpdate]:
-        """Ends all sequences of a request for the same reason."""
-        first = group.sequences[0]
-        self.preempting.forget_swapped(group)
-        for request in list(group.sequences):
-            self._remove(request, finish)
-        if group.beams is not None:
-            updates = beam_results(first, finish, now_s)
-        else:
-            updates = [
-                RequestUpdate(
-                    request.request_id,
-                    finish=finish,
-                    metrics=metrics_of(request, finish.reason, now_s),
-                    sample_index=request.sample_index,
-                    score=request.cumulative_logprob,
-                )
-                for request in group.sequences
-            ]
-            updates[-1] = updates[-1]._replace(ends_request=True)
-        if group.num_sequences > first.sampling.n and group.beams is None:
-            group.withheld += updates
-            updates = best_samples(group, first.sampling.n)
-        group.sequences = []
-        self._close(group, finish)
-        return updates
-
-    def _end(self, request: Request, finish: Finish, now_s: float) -> Any:
-        """Ends one sequence; its request ends with the last."""
-        self._remove(request, finish)
-        group = request.group
-        group.sequences.remove(request)
-        if not group.sequences:
-            self._close(group, finish)
-        return metrics_of(request, finish.reason, now_s)
-
-    def _abort_sample(
-        self, group: Group, sample_index: int, reason: FinishReason, now_s: float
-    ) -> list[RequestUpdate]:
-        for request in group.sequences:
-            if request.sample_index == sample_index:
-                if self.waiting.swapped_with(request):  # its mates wait without their K/V
-                    self.preempting.return_to_queue(group)
-                finish = ended_early(request, reason)
-                metrics = self._end(request, finish, now_s)
-                update = RequestUpdate(
-                    group.request_id,
-                    finish=finish,
-                    metrics=metrics,
-                    sample_index=sample_index,
-                    score=request.cumulative_logprob,
-                    ends_request=not group.sequences,
-                )
-                return self._told(group, request, update)
-        return []
-
-    def _remove(self, request: Request, finish: Finish) -> None:
-        """Takes a sequence out, wherever it is, and frees what it holds."""
-        if request in self.running:
-            retain = self.policies.retains(finish.reason)
-            self.running.vacate(request, retain=retain)
-        elif request in self.waiting:
-            self.waiting.remove(request)
-        if request in self._forked:
-            self._forked.remove(request)
-
-    def _close(self, group: Group, finish: Finish | None) -> None:
-        del self._unfinished[group.request_id]
-        self.ended.add(group.request_id)
-        self.num_ended += 1
-        reason = "" if finish is None else finish.reason.name
-        self.journal.emit(EventKind.FINISH, request_id=group.request_id, detail=reason)

@@ -39,7 +39,8 @@ def build_scheduler(
       adapters: that requests may name.
 
     Raises:
-      ValueError: the host tier cannot hold one sequence, or there is none to swap to.
+      ValueError: a pressure policy that swaps has too small a host tier, or no costs to
+        compare.
     """
     journal = journal or Journal()
     tables = SequenceTables(
@@ -100,4 +101,11 @@ def _check_swap_space(
             f"host_blocks={cache.host_blocks} cannot hold one sequence of "
             f"{max_context=} tokens ({longest} blocks of {cache.block_size}), which "
             f"pressure={config.pressure!r} needs; raise host_blocks to ≥ {longest}."
+        )
+    costs = config.swap_s_per_block, config.recompute_s_per_token
+    if config.pressure == "swap_or_recompute" and not any(costs):
+        raise ValueError(
+            "pressure='swap_or_recompute' compares two costs, and swap_s_per_block and "
+            f"recompute_s_per_token are {costs[0]:g} and {costs[1]:g}; set both to what "
+            "`python -m experiments.measure_relocation` prints on this device."
         )

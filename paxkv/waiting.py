@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from paxkv.swapping import SwappedSequence
+from paxkv.swapping import SwappedSequence, Swapper
 from paxkv.types import Group, Request
 
 _rank = attrgetter("rank")
@@ -13,7 +13,9 @@ _rank = attrgetter("rank")
 class WaitingQueue:
     """By rank: who was preempted goes back to where it stood by priority and age."""
 
-    def __init__(self):
+    def __init__(self, swapper: Swapper | None = None):
+        """`swapper`: has the K/V of those that were swapped out."""
+        self._swapper = swapper
         self._requests: list[Request] = []
         self._swapped: dict[int, tuple[list[Request], list[SwappedSequence]]] = {}
 
@@ -61,6 +63,17 @@ class WaitingQueue:
             self.remove(request)
         return swapped
 
-    def all_swapped(self) -> Iterator[SwappedSequence]:
-        for _, swapped in self._swapped.values():
-            yield from swapped
+    def forget_swapped(self, group: Group) -> list[SwappedSequence]:
+        """Takes a group out that was swapped, and gives its host slots back."""
+        swapped = self.take_swapped(group)
+        if swapped and self._swapper is not None:
+            self._swapper.forget(swapped)
+        return swapped
+
+    def return_to_queue(self, group: Group) -> None:
+        """Turns swapped sequences into some whose K/V is to be computed again."""
+        requests = [one for one in group.sequences if self.swapped_with(one)]
+        swapped = self.forget_swapped(group)
+        for request, one in zip(requests, swapped, strict=True):
+            request.num_lost_tokens += one.num_computed
+            self.add(request)

@@ -111,6 +111,10 @@ def _poisoned(blocks, owned):
     return KVBlocks.of_rows(blocks.layout, rows)
 
 
+# what `swap_or_recompute` compares: both ways are taken
+COSTS = {"swap_s_per_block": 1e-4, "recompute_s_per_token": 1e-4}
+
+
 def engine_of(
     case: Case, decoder: Decoder, seed: int = 0, folder: str | None = None
 ) -> tuple[Engine, DeviceExecutor]:
@@ -145,6 +149,7 @@ def engine_of(
             admission=case.admission,
             scheduling=case.scheduling,
             hold_shared_prefixes=case.hold_shared_prefixes,
+            **COSTS if case.pressure == "swap_or_recompute" else {},
         ),
     )
     engine, executor = build_engine(config, decoder)

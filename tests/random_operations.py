@@ -83,9 +83,12 @@ def serving(choices: Choices, allocator: str) -> Serving:
     host_blocks = choices.one_of([0, 1, 4, MAX_CONTEXT])
     swaps = host_blocks >= min(-(-MAX_CONTEXT // block_size), num_blocks - 1)
     pressures = [name for name in PRESSURE_POLICIES if swaps or "swap" not in name]
+    pressure = choices.one_of(pressures)
+    if pressure == "swap_or_recompute":
+        settings.update(swap_s_per_block=1e-4, recompute_s_per_token=1e-4)
     settings.update(
         host_blocks=host_blocks,
-        pressure=choices.one_of(pressures),
+        pressure=pressure,
         prefix_caching=choices.integer(0, 9) < 7,
         granularity=choices.one_of(["block", "token"]),
         eviction=choices.one_of(sorted(EVICTION_POLICIES)),

@@ -90,7 +90,8 @@ class Optimistic:
         """Decoded so far, and 20 tokens more each, of all that may be decoded."""
         decoded = sum(len(one.request.output_ids) for one in running)
         most = sum(one.request.sampling.max_tokens for one in running)
-        self.ratio = min(1.0, (decoded + 20 * len(running)) / (most + 1))
+        if running:
+            self.ratio = min(1.0, (decoded + 20 * len(running)) / (most + 1))
 
 
 ADMISSION_POLICIES: Mapping[str, Callable[[int, float], AdmissionPolicy]] = {

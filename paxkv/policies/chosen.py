@@ -13,6 +13,7 @@ from paxkv.policies.pressure import (
 )
 from paxkv.policies.scheduling import SCHEDULING_POLICIES, SchedulingPolicy, priority
 from paxkv.policies.victim import VICTIM_POLICIES, VictimPolicy
+from paxkv.served import ServedTokens
 from paxkv.types import FinishReason
 
 # Ends after which a request's blocks may stay cached, by the word a config uses.
@@ -35,6 +36,7 @@ class Policies:
     costs: RelocationCosts = field(default_factory=RelocationCosts)
     retained: frozenset[FinishReason] = frozenset()
     retains_preempted: bool = True
+    served: ServedTokens = field(default_factory=ServedTokens)  # what fairness goes by
 
     @property
     def by_priority(self) -> bool:

@@ -23,7 +23,7 @@ class QueueView(Protocol):
         """Ids of the cache's nodes on the path of its tokens, from the root."""
 
     def served_tokens(self, tenant: str) -> int:
-        """Tokens computed for a tenant so far."""
+        """Tokens of a tenant so far: prompts that had to be computed, and outputs."""
 
 
 SchedulingPolicy = Callable[[Sequence[Request], QueueView], Sequence[Request]]

@@ -219,7 +219,7 @@ def test_a_wrong_argument_is_named_and_queues_nothing(wrong, error, message):
     with pytest.raises(error, match=message):
         add(engine, **{"prompt_ids": [1, 2], "sampling": greedy(2), **wrong})
     assert not engine.has_unfinished
-    assert engine.scheduler.num_added == 0
+    assert engine.scheduler.roster.num_added == 0
     assert engine.add([1, 2], greedy(2)) == 0
 
 

