@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from paxkv.engine import Engine
     from paxkv.llm import LLM
     from paxkv.outputs import RequestOutput
+    from paxkv.request_options import RequestOptions
     from paxkv.sampling_params import SamplingParams
     from paxkv.types import FinishReason
 
@@ -43,6 +44,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "FinishReason",
+    "RequestOptions",
     "RequestOutput",
     "SamplingParams",
     "SchedulerConfig",
@@ -54,6 +56,7 @@ _MODULE_OF_NAME = {
     "Engine": "paxkv.engine",
     "EngineConfig": "paxkv.config",
     "FinishReason": "paxkv.types",
+    "RequestOptions": "paxkv.request_options",
     "RequestOutput": "paxkv.outputs",
     "SamplingParams": "paxkv.sampling_params",
     "SchedulerConfig": "paxkv.config",

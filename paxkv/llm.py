@@ -50,6 +50,8 @@ class LLM:
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
         implementation: str = "auto",
         seed: int = 0,
+        cache: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
     ):
         """Loads the model and allocates the pool.
 
@@ -62,6 +64,8 @@ class LLM:
           kv_cache_dtype: that of the pool; by default `dtype`, that of the weights.
           num_blocks: blocks in the pool; by default as many as
             `gpu_memory_utilization` of the device's free memory holds.
+          cache, scheduler: more fields of `CacheConfig` and `SchedulerConfig`: policies,
+            tiers, fault modes.
 
         Raises:
           ValueError, FileNotFoundError: the model or a setting cannot be used; the
@@ -81,10 +85,12 @@ class LLM:
                 memory_fraction=gpu_memory_utilization,
                 dtype=dtype if kv_cache_dtype is None else kv_cache_dtype,
                 prefix_caching=enable_prefix_caching,
+                **(cache or {}),
             ),
             scheduler=SchedulerConfig(
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
+                **(scheduler or {}),
             ),
         )
         decoder = load_decoder(model, dtype)
@@ -105,32 +111,33 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        options: RequestOptions | None = None,
+        options: RequestOptions | Sequence[RequestOptions] | None = None,
         use_tqdm: bool = True,
     ) -> list[RequestOutput]:
         """Completes all prompts; outputs are in the order of the prompts.
 
-        `options` hold for all of them: priority, tenant, salt, adapter.
+        `options`, one for all or one per prompt, are priority, tenant, salt, adapter.
 
         A prompt that cannot be served does not stop the others: its output has
         `finish_reason == "error"` and says why in `message`. Interrupting cancels the
         requests and frees their blocks.
 
         Raises:
-          ValueError: neither one `sampling_params` nor one per prompt was given, or a
-            text is no valid Unicode. Then nothing was started.
-          TypeError: a prompt or a `sampling_params` is something else. The same holds.
+          ValueError: neither one of `sampling_params` or `options` nor one per prompt was
+            given, or a text is no valid Unicode. Then nothing was started.
+          TypeError: a prompt or one of these is something else. The same holds.
         """
         prompts = _as_list(prompts)
         settings = _one_each(sampling_params, len(prompts))
+        each = _options_each(options, len(prompts))
         # all are encoded before the first is added, so that a bad text starts nothing
         encoded = [self._encode(prompt, index) for index, prompt in enumerate(prompts)]
         ids: list[int] = []
         finished: dict[int, RequestOutput] = {}
         show = use_tqdm and len(prompts) >= PROGRESS_FROM_PROMPTS
         try:
-            for triple in zip(prompts, encoded, settings, strict=True):
-                ids.append(self._add(*triple, options))
+            for one in zip(prompts, encoded, settings, each, strict=True):
+                ids.append(self._add(*one))
             with tqdm(total=len(prompts), unit="prompt", disable=not show) as bar:
                 while len(finished) < len(ids):
                     for output in self._news_of(ids):
@@ -148,8 +155,8 @@ class LLM:
         options: RequestOptions | None = None,
     ) -> Iterator[RequestOutput]:
         """Yields the output so far whenever it grew. Closing the iterator cancels."""
-        (settings,) = _one_each(sampling_params, 1)
-        request_id = self._add(prompt, self._encode(prompt), settings, options)
+        (settings,), (option,) = _one_each(sampling_params, 1), _options_each(options, 1)
+        request_id = self._add(prompt, self._encode(prompt), settings, option)
         try:
             finished = False
             while not finished:
@@ -196,7 +203,7 @@ class LLM:
         prompt: Prompt,
         prompt_ids: tuple[int, ...],
         sampling: SamplingParams,
-        options: RequestOptions | None,
+        options: RequestOptions,
     ) -> int:
         text = prompt if isinstance(prompt, str) else None
         request_id = self.engine.add(prompt_ids, sampling, options=options)
@@ -286,3 +293,18 @@ def _one_each(sampling: Any, count: int) -> list[SamplingParams]:
         require_sampling_params(entry, f"sampling_params[{index}]")
         for index, entry in enumerate(sampling)
     ]
+
+
+def _options_each(options: Any, count: int) -> list[RequestOptions]:
+    listed = isinstance(options, Sequence) and not isinstance(options, str | bytes)
+    each = list(options) if listed else [options or RequestOptions()] * count
+    if len(each) != count:
+        raise ValueError(
+            f"{len(each)} options for {count} prompts; give one, or one per prompt."
+        )
+    for one in each:
+        if not isinstance(one, RequestOptions):
+            raise TypeError(
+                f"options={one!r} is a {type(one).__name__}; give a RequestOptions."
+            )
+    return each

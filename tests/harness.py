@@ -35,6 +35,8 @@ from tests.tiny_model import tiny_decoder
 SMALLEST_GAP = 1e-3
 POOL_TOKENS = 256  # usable positions, whatever the block size
 MAX_SEQS = 8
+# what `swap_or_recompute` compares: both ways are taken
+COSTS = {"swap_s_per_block": 1e-4, "recompute_s_per_token": 1e-4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +111,6 @@ class PoisonExecutor:
 def _poisoned(blocks, owned):
     rows = jnp.where(owned[None, :, None, None, None], blocks.rows(), jnp.nan)
     return KVBlocks.of_rows(blocks.layout, rows)
-
-
-# what `swap_or_recompute` compares: both ways are taken
-COSTS = {"swap_s_per_block": 1e-4, "recompute_s_per_token": 1e-4}
 
 
 def engine_of(
