@@ -40,6 +40,20 @@ def get_config() -> config_dict.ConfigDict:
         memory_fraction=0.9,
         dtype="float32",
         shuffle_seed=config_dict.placeholder(int),
+        # what only paged has: the contiguous systems run without (experiments/serve.py)
+        num_window_blocks=config_dict.placeholder(int),
+        prefix_caching=False,
+        granularity="block",
+        eviction="lru",
+        deduplicate=True,
+        host_blocks=0,  # per cache group
+        host_write="write_back",
+        disk_folder=config_dict.placeholder(str),
+        disk_bytes=2**30,
+        checksums=True,
+        poison=False,
+        force_miss=False,
+        delay_steps=0,
     )
     config.scheduler = config_dict.create(
         max_num_seqs=64,
@@ -48,6 +62,14 @@ def get_config() -> config_dict.ConfigDict:
         victim="newest",
         max_preemptions=8,
         preempt_every=0,
+        admission="watermark",
+        scheduling="fcfs",
+        # and of these, too, only paged has more than the default
+        pressure="preempt_recompute",
+        hold_shared_prefixes=False,
+        retain=("completed", "cancelled", "failed", "preempted"),
+        swap_s_per_block=0.0,  # experiments.measure_relocation measures both
+        recompute_s_per_token=0.0,
     )
     config.workload = config_dict.create(
         num_requests=48,

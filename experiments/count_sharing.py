@@ -66,7 +66,9 @@ def main() -> int:
         info = RunInfo(
             experiment="count_sharing",
             kind="simulated",
-            command=shlex.join(["python", "-m", "experiments.count_sharing", *sys.argv[1:]]),
+            command=shlex.join(
+                ["python", "-m", "experiments.count_sharing", *sys.argv[1:]]
+            ),
             seed=0,
             device="host",
             implementation="host",

@@ -79,7 +79,9 @@ def main() -> int:
     info = RunInfo(
         experiment="measure_relocation",
         kind="measured",
-        command=shlex.join(["python", "-m", "experiments.measure_relocation", *sys.argv[1:]]),
+        command=shlex.join(
+            ["python", "-m", "experiments.measure_relocation", *sys.argv[1:]]
+        ),
         seed=0,
         device=executor.device_name,
         implementation=executor.options.attention.implementation,
@@ -90,7 +92,8 @@ def main() -> int:
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     print(
         f"measured on {info.device} ({versions}): {info.implementation} attention, "
-        f"{DTYPE.value} weights, {KV_DTYPE.value} cache, blocks of {BLOCK_SIZE.value} tokens"
+        f"{DTYPE.value} weights, {KV_DTYPE.value} cache, "
+        f"blocks of {BLOCK_SIZE.value} tokens"
     )
 
     # --- measure

@@ -1,6 +1,7 @@
 """Serves one workload from one pool size under several allocators, and compares them.
 
     python -m experiments.serve --config=configs/serve.py --config.cache.block_size=32
+    python -m experiments.serve --config.cache.prefix_caching=True --events=events.jsonl
 
 Prints a table, writes rows (JSONL) and a figure (PNG), and closes with what paging saved,
 kept and was worth. Exits with 1 if the systems disagree in a single token, or if one
@@ -11,11 +12,11 @@ import itertools
 import os
 import shlex
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from absl import app, logging
+from absl import app, flags, logging
 from ml_collections import config_flags
 from tqdm import tqdm
 
@@ -24,7 +25,7 @@ from paxkv.analysis.closing import closing_words
 from paxkv.analysis.plots import draw_serving
 from paxkv.analysis.serving import serve_table, serving_metrics
 from paxkv.building import build_engine, context_limit
-from paxkv.config import EngineConfig, make_engine_config
+from paxkv.event_log import EventLog
 from paxkv.models.loading import load_decoder
 from paxkv.replay import (
     Replay,
@@ -34,6 +35,7 @@ from paxkv.replay import (
     serve_in_turns,
 )
 from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
+from paxkv.systems import PAGED, system_config
 from paxkv.workload import WorkloadConfig, recall_workload, score_recall
 
 DEFAULT_CONFIG = "configs/serve.py"
@@ -42,14 +44,9 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 
 
-def engine_config(config: Any, allocator: str) -> EngineConfig:
-    """The engine of one system."""
-    return make_engine_config(
-        engine=config.engine,
-        cache={**config.cache, "allocator": allocator},
-        scheduler=config.scheduler,
-        pool_positions=config.pool_positions,
-    )
+EVENTS = flags.DEFINE_string(
+    "events", None, "A file for the events of paged, which slow it; see inspect_events."
+)
 
 
 def main() -> int:
@@ -62,9 +59,21 @@ def main() -> int:
         raise app.UsageError("config.allocators is empty; name at least one.")
     if not config.output_folder:
         raise app.UsageError("config.output_folder is empty; name a folder.")
+    if EVENTS.value and PAGED not in config.allocators:
+        raise app.UsageError(
+            f"--events are those of paged, config.allocators={config.allocators} lacks it."
+        )
     try:
         prepare_folder(folder)
-        configs = {name: engine_config(config, name) for name in config.allocators}
+        if EVENTS.value:
+            prepare_folder(Path(EVENTS.value).parent)
+        trees = {
+            "engine": config.engine,
+            "cache": config.cache,
+            "scheduler": config.scheduler,
+            "pool_positions": config.pool_positions,
+        }
+        configs = {name: system_config(name, **trees) for name in config.allocators}
         workload_config = WorkloadConfig(**config.workload)
         decoder = load_decoder(config.engine.model, config.weights_dtype)
         model_context = decoder.config.max_context
@@ -124,8 +133,23 @@ def main() -> int:
 
     # --- run: the systems take turns, each on a clock that counts its own steps only
     total = len(workload.items) * len(replays)
-    with tqdm(total=total, desc="serve", unit="request") as bar:
-        serve_in_turns(list(replays.values()), bar.update)
+    try:
+        with (
+            ExitStack() as open_log,
+            tqdm(total=total, desc="serve", unit="request") as bar,
+        ):
+            if EVENTS.value:
+                log = EventLog(
+                    EVENTS.value,
+                    num_blocks_per_group=executors[PAGED].cache_plan.blocks_per_group,
+                    block_size=plan.block_size,
+                )
+                open_log.enter_context(log)
+                replays[PAGED].engine.scheduler.journal.listener = log
+            serve_in_turns(list(replays.values()), bar.update)
+    except ResultsNotWritten as error:
+        print(f"FAILED: {error}")
+        return 1
 
     # --- report: the table first, so that a full disk loses nothing
     facts = run_facts(info)
@@ -149,7 +173,7 @@ def main() -> int:
                 "metrics": metrics,
             }
         )
-    print(serve_table(rows))
+    print(serve_table(rows, with_sharing=config.cache.prefix_caching))
     print(
         "The systems share their programs: the first compiles them (or finds them in\n"
         "jax's cache on disk), the others find them compiled.\n"

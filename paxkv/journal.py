@@ -35,10 +35,6 @@ class Journal:
         moves, self._moves = tuple(self._moves), []
         return moves
 
-    @property
-    def has_moves(self) -> bool:
-        return bool(self._moves)
-
     def emit(self, kind: EventKind, **fields: Any) -> None:
         """Tells the listener, if there is one."""
         if self.listener is not None:

@@ -87,7 +87,7 @@ class CacheNode:
 
     def subtree(self) -> Iterator["CacheNode"]:
         """This node and all below it, parents first."""
-        pending = [self]
+        pending: list[CacheNode] = [self]
         while pending:
             node = pending.pop()
             yield node

@@ -244,4 +244,4 @@ def _upwards(node: RadixNode) -> Iterator[RadixNode]:
 
 def _at(keys: list[BlockKey], index: int) -> BlockKey:
     """Past the end the empty key, which no block has."""
-    return keys[index] if index < len(keys) else ()
+    return keys[index] if index < len(keys) else b""

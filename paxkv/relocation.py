@@ -14,8 +14,8 @@ import numpy as np
 
 from pallas_kernels.benchmarking import interleaved
 from paxkv.building import build_engine, context_limit
-from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
-from paxkv.device_executor import DeviceExecutor, empty_plan
+from paxkv.config import EngineConfig
+from paxkv.device_executor import empty_plan
 from paxkv.models.cache_groups import group_windows
 from paxkv.models.decoder import Decoder
 from paxkv.moves import SwapIn, SwapOut
@@ -24,6 +24,7 @@ from paxkv.step_inputs import SMALLEST_DECODE_BUCKET, Buckets
 from paxkv.types import Plan
 
 MAX_BLOCKS = 2**16  # swapped at once
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -179,8 +180,8 @@ class RelocationBench:
 def _check_counts(name: str, counts: Sequence[int], least: int, most: int) -> None:
     if len({*counts}) < 2 or min(counts) < least or max(counts) > most:
         raise ValueError(
-            f"{name}={[*counts]} must be two or more different sizes in [{least}, {most:,}], "
-            "since a line goes through two; give such sizes."
+            f"{name}={[*counts]} must be two or more different sizes in "
+            f"[{least}, {most:,}], since a line goes through two; give such sizes."
         )
 
 
@@ -193,7 +194,9 @@ def _prefill_plan(
 ) -> Plan:
     """Of one sequence that begins; its length is left to fill in."""
     tables = SequenceTables(
-        max_num_seqs=1, max_context=most_tokens, blocks_per_sequence=(in_table,) * num_groups
+        max_num_seqs=1,
+        max_context=most_tokens,
+        blocks_per_sequence=(in_table,) * num_groups,
     )
     row = tables.acquire()
     prompt = np.random.default_rng(1).integers(decoder.config.vocab_size, size=most_tokens)

@@ -57,11 +57,10 @@ class Roster:
         Raises:
           KeyError: no such request is unfinished.
         """
+        if request_id in self.ended:
+            raise KeyError(f"{request_id=} has ended; use the id of an unfinished request.")
         if request_id not in self._unfinished:
-            state = "has ended" if request_id in self.ended else "was never added"
-            raise KeyError(
-                f"request_id={request_id} {state}; use the id of an unfinished request."
-            )
+            raise KeyError(f"no request has {request_id=}; use the id that add returned.")
         return self._unfinished[request_id]
 
     def drop(self, group: Group, reason: FinishReason, now_s: float) -> None:

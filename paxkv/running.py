@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
@@ -235,7 +236,7 @@ class Running:
         return bisect.bisect_left(self.requests, request.rank, key=_rank)
 
 
-class _Demands(Sequence):
+class _Demands(Sequence[Demand]):
     """Those of the running sequences, each made when it is asked for: most policies only
     ask whether anybody runs."""
 
@@ -245,7 +246,7 @@ class _Demands(Sequence):
     def __len__(self) -> int:
         return len(self._running)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         running = self._running
         held = running.tables.num_blocks[0].item(running.rows[index])
         return running.demand(running.requests[index], held)

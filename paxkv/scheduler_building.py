@@ -7,6 +7,7 @@ from paxkv.allocators.paged import PagedAllocator
 from paxkv.cache_keys import Part
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.journal import Journal
+from paxkv.policies.pressure import SWAPPING
 from paxkv.request_options import Adapter
 from paxkv.scheduler import Scheduler
 from paxkv.sequence_tables import SequenceTables
@@ -70,7 +71,7 @@ def build_scheduler(
         disk=disk,
     )
     swapper = None
-    if config.pressure in ("preempt_swap", "swap_or_recompute"):
+    if config.pressure in SWAPPING:
         _check_swap_space(cache, config, max_context, min(num_blocks))
     if host is not None and isinstance(allocator, PagedAllocator):
         swapper = Swapper(allocator, tables, host)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import chex
 import jax
@@ -58,7 +59,9 @@ def step(
 
     `lora` None: no adapters are loaded, and the program has none.
     """
-    adapters = None if lora is None else TokenAdapters(lora, inputs.adapter_ids)
+    adapters = (
+        None if lora is None else TokenAdapters(lora, cast(Array, inputs.adapter_ids))
+    )
     with jax.default_matmul_precision(options.matmul_precision):
         decoder = nnx.merge(graph, params)
         hidden, cache = decoder.last_hidden(

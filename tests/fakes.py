@@ -8,6 +8,7 @@ import numpy as np
 
 from paxkv.beam import BeamParams, BeamSearch, Hypothesis
 from paxkv.block_pool import NULL_BLOCK
+from paxkv.cache_keys import token_bytes
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.engine import Engine
 from paxkv.events import Listener
@@ -202,6 +203,7 @@ def make_request(
         sampling=SamplingParams(max_tokens=max_tokens, **{"ignore_eos": True, **sampling}),
         arrival_s=arrival_s,
         options=options or RequestOptions(),
+        prompt_bytes=token_bytes(prompt_ids),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int32
 
 from paxkv.allocators.contiguous import RESERVATIONS, ContiguousAllocator
 from paxkv.allocators.grouped import GroupedAllocator
@@ -56,6 +57,10 @@ class Allocator(Protocol):
 
     def extend(self, row: int, num_tokens: int) -> bool:
         """Makes room for `num_tokens` in all; False: not now, nothing was taken."""
+
+    def grow(self, rows: Int32[np.ndarray, "n"], ends: Int32[np.ndarray, "n"]) -> bool:
+        """`extend` of many rows at once, where each needs one block more, as decode steps
+        do; False: they do not, or it is not offered, and nothing was taken."""
 
     def fork(self, row: int, child: int, request: Request) -> bool:
         """Gives row `child`, of `request`, what `row` has; False: no room."""

@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Sequence
 
 from paxkv.results import Row
+from paxkv.systems import PAGED
 
-PAGED = "paged"
 LINE_WIDTH = 80
 FEW_QUEUE_STEPS_PERCENT = 20
 SAME = 0.02  # ratios this close to 1 are called equal: repeated runs differ by as much
@@ -83,6 +83,21 @@ def waste_kept(paged: Row) -> str:
         f"{100 * metrics['table_bytes_peak'] / pool_bytes:.2f} % of the pool's bytes; here "
         "the contiguous systems keep the same tables, because all systems share one kernel."
     )
+
+
+def kv_shared(paged: Row) -> str | None:
+    """What the prefix cache found, and what sharing cost; None: nothing was shared."""
+    metrics = paged["metrics"]
+    if not metrics["num_cached_tokens"]:
+        return None
+    text = (
+        f"Shared: {metrics['num_cached_tokens']:,} prompt tokens "
+        f"({metrics['prefix_hit_percent']:.1f} %) were found in the cache and not computed "
+        f"again, for {metrics['num_copied_blocks']:,} copied blocks"
+    )
+    if duplicates := metrics["duplicate_blocks_peak"]:
+        text += f"; at most {duplicates:,} blocks held what another block held, too"
+    return text + "."
 
 
 def capacity_effect(paged: Row, others: Sequence[Row]) -> str:
@@ -162,12 +177,15 @@ def _wrapped(text: str) -> str:
 
 
 def closing_words(rows: Sequence[Row]) -> str:
-    """Three paragraphs; without a paged row among others, why there is no comparison."""
+    """Three paragraphs, and one of sharing where K/V was shared; without a paged row among
+    others, why there is no comparison."""
     paged = next((row for row in rows if row["system"] == PAGED), None)
     others = [row for row in rows if row["system"] != PAGED]
     if paged is None:
         return "No paged row was run, so there is nothing to compare the others with."
     parts = [memory_saved(paged, others), waste_kept(paged)]
+    if shared := kv_shared(paged):
+        parts.append(shared)
     if others:
         parts.append(capacity_effect(paged, others))
     else:

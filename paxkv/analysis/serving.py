@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paxkv.analysis.latency import percentile, summarize_latency
+from paxkv.analysis.latency import SERVED, percentile, summarize_latency
 from paxkv.analysis.waste import CLASSES, PAPER_COLUMNS, summarize_waste
 from paxkv.results import Row
 from paxkv.types import RequestMetrics, StepMetrics
@@ -27,11 +27,41 @@ def serving_metrics(
         **asdict(summarize_waste(steps)),
         **asdict(summarize_latency(requests)),
         **_per_step(steps),
+        **_shared_and_moved(requests, steps),
         "timeline": {
             "time_s": [round(steps[i].now_s, 6) for i in picked],
             "running": [steps[i].num_running for i in picked],
             "waiting": [steps[i].num_waiting for i in picked],
+            "duplicate_blocks": [steps[i].num_duplicate_blocks for i in picked],
+            "positions": {
+                name: [
+                    sum(getattr(part, name) for part in steps[i].partitions) for i in picked
+                ]
+                for name in CLASSES
+            },
         },
+    }
+
+
+def _shared_and_moved(
+    requests: Sequence[RequestMetrics], steps: Sequence[StepMetrics]
+) -> dict[str, float | int]:
+    """What requests found of others' K/V, and the blocks that were copied or moved.
+
+    The samples of a request have one prompt, so it counts once.
+    """
+    read = [one for one in requests if one.reason in SERVED and not one.sample_index]
+    num_prompt = sum(one.num_prompt_tokens for one in read)
+    num_cached = sum(one.num_cached_tokens for one in read)
+    return {
+        "num_cached_tokens": num_cached,
+        "prefix_hit_percent": 100 * num_cached / num_prompt if num_prompt else math.nan,
+        "num_copied_blocks": sum(step.num_copied_blocks for step in steps),
+        "num_swapped_out_blocks": sum(step.num_swapped_out_blocks for step in steps),
+        "num_swapped_in_blocks": sum(step.num_swapped_in_blocks for step in steps),
+        "duplicate_blocks_peak": max(
+            (step.num_duplicate_blocks for step in steps), default=0
+        ),
     }
 
 
@@ -138,15 +168,41 @@ SERVE_LINES: tuple[tuple[str, tuple[tuple[str, Cell], ...]], ...] = (
         ),
     ),
 )
+# below a row's requests, where K/V is shared or moved
+SHARING_LINES: tuple[str, tuple[tuple[str, Cell], ...]] = (
+    "shared and moved",
+    (
+        ("prompt tokens found, %", _number("prefix_hit_percent")),
+        ("blocks copied", _number("num_copied_blocks", digits=0)),
+        ("blocks swapped out", _number("num_swapped_out_blocks", digits=0)),
+        ("blocks swapped in", _number("num_swapped_in_blocks", digits=0)),
+        ("duplicate blocks, peak", _number("duplicate_blocks_peak", digits=0)),
+    ),
+)
+_SHARING_COUNTS = (
+    "num_cached_tokens",
+    "num_copied_blocks",
+    "num_swapped_out_blocks",
+    "num_swapped_in_blocks",
+    "duplicate_blocks_peak",
+)
 
 
-def serve_table(rows: Sequence[Row]) -> str:
-    """Metrics down, systems across; fits 80 columns with four systems."""
+def serve_table(rows: Sequence[Row], *, with_sharing: bool = False) -> str:
+    """Metrics down, systems across; fits 80 columns with four systems.
+
+    Args:
+      with_sharing: shows what was shared and moved even where nothing was.
+    """
+    if any(row["metrics"][name] for row in rows for name in _SHARING_COUNTS):
+        with_sharing = True
+    requests, *others = SERVE_LINES
+    shown = (requests, *([SHARING_LINES] if with_sharing else []), *others)
     names = [row["system"].split("_", 1) for row in rows]
     head = [[""] + [name[0] if len(name) > 1 else "" for name in names]]
     head += [[""] + [name[-1] for name in names]]
     body: list[list[str]] = []
-    for title, lines in SERVE_LINES:
+    for title, lines in shown:
         body.append([title])
         body.extend([f"  {label}", *(cell(row) for row in rows)] for label, cell in lines)
     return _aligned(head, body)

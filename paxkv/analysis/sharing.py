@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paxkv.allocators.paged import PagedAllocator
 from paxkv.config import CacheConfig, SchedulerConfig
+from paxkv.moves import CopyBlock
 from paxkv.sampling_params import SamplingParams
 from paxkv.scheduler import Scheduler
 from paxkv.scheduler_building import build_scheduler
@@ -67,7 +69,7 @@ class HeldBlocks:
     by_owners: tuple[dict[int, int], ...]  # per cache group: blocks of so many owners
     num_computed_tokens: int
     num_hit_tokens: int  # of prompts, found in the cache
-    num_copied_blocks: int
+    num_copied_blocks: tuple[int, ...]  # per cache group, since forks wrote to them
 
     def held(self, group: int = 0) -> int:
         """Blocks that have an owner."""
@@ -103,17 +105,19 @@ def count_blocks(
     for index in range(load.num_requests if shares else load.num_sequences):
         refused = scheduler.add(_request(load, index, shares))
         assert not refused, refused
+    assert isinstance(scheduler.allocator, PagedAllocator)
+    pools = scheduler.allocator.pools
     by_owners: tuple[dict[int, int], ...] = ()
-    num_computed = num_hits = num_copied = 0
+    num_copied = [0] * len(windows)
+    num_computed = num_hits = 0
     while scheduler.has_unfinished:
         plan = scheduler.plan(0.0)
         if len(plan.rows) == load.num_sequences:
-            pools = scheduler.allocator.pools
             by_owners = tuple(blocks_by_owners(pool.refcounts) for pool in pools)
-        outcome = scheduler.commit(plan, _result(plan), 0.0)
-        assert outcome.metrics is not None, "a plan was empty while requests wait"
+        for move in plan.moves:
+            num_copied[move.group] += isinstance(move, CopyBlock)
         num_computed += int(plan.lengths.sum())
-        num_copied += outcome.metrics.num_copied_blocks
+        outcome = scheduler.commit(plan, _result(plan), 0.0)
         ended = [one.metrics for one in outcome.updates if one.metrics is not None]
         num_hits += sum(one.num_cached_tokens for one in ended if not one.sample_index)
         on_progress(len(ended))
@@ -121,13 +125,11 @@ def count_blocks(
         by_owners=by_owners,
         num_computed_tokens=num_computed,
         num_hit_tokens=num_hits,
-        num_copied_blocks=num_copied,
+        num_copied_blocks=tuple(num_copied),
     )
 
 
-def _scheduler(
-    load: SharedLoad, shares: bool, windows: Sequence[int | None]
-) -> Scheduler:
+def _scheduler(load: SharedLoad, shares: bool, windows: Sequence[int | None]) -> Scheduler:
     """With room for all sequences, each by itself."""
     num_blocks = load.num_sequences * load.blocks_per_sequence + 1
     return build_scheduler(
@@ -175,7 +177,7 @@ def sharing_table(apart: HeldBlocks, shared: HeldBlocks, window: int) -> str:
         ("  shared by several", [f"{each.shared():,}" for each in both]),
         ("saved by sharing", ["", f"{apart.held() - shared.held():,}"]),
         ("  % of blocks held apart", ["", _saved_percent(shared.held(), apart.held())]),
-        ("blocks copied", [f"{each.num_copied_blocks:,}" for each in both]),
+        ("blocks copied", [f"{each.num_copied_blocks[0]:,}" for each in both]),
         ("prompt tokens found in the cache", [f"{each.num_hit_tokens:,}" for each in both]),
         ("tokens computed", [f"{each.num_computed_tokens:,}" for each in both]),
         (f"blocks held, window of {window:,}", [f"{each.held(1):,}" for each in both]),
@@ -192,9 +194,10 @@ def sharing_table(apart: HeldBlocks, shared: HeldBlocks, window: int) -> str:
     ]
     rule = "-" * len(text[0])
     owners = ", ".join(
-        f"{count:,} of {num_owners:,}" for num_owners, count in shared.by_owners[0].items()
+        f"{count:,} blocks have {num_owners:,}"
+        for num_owners, count in shared.by_owners[0].items()
     )
-    return "\n".join([text[0], rule, *text[1:], rule, f"shared blocks, by owners: {owners}"])
+    return "\n".join([text[0], rule, *text[1:], rule, f"owners, shared: {owners}"])
 
 
 def _saved_percent(held: int, of: int) -> str:

@@ -15,8 +15,6 @@ from jaxtyping import Array, Float, Int32
 from paxkv.models.config import ModelConfig
 from paxkv.models.mlp import Map
 
-ATTENTION_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 NO_ADAPTER = 0  # id of a token that uses the base model
 
 

@@ -63,6 +63,7 @@ def swap_or_recompute(victim: Candidate, costs: RelocationCosts) -> Relief:
     return Relief.SWAP if swap_s < recompute_s else Relief.RECOMPUTE
 
 
+SWAPPING = ("preempt_swap", "swap_or_recompute")  # need room on the host
 PRESSURE_POLICIES: Mapping[str, PressurePolicy] = {
     "reject": reject,
     "wait": wait,

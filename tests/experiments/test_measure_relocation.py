@@ -26,7 +26,9 @@ def test_costs_are_printed_and_written(tmp_path):
     assert row["crossover_tokens_per_block"] > 0
     assert row["swap"]["sizes"] == [1, 128] and row["recompute"]["sizes"] == [16, 512]
     printed = dict(
-        line.split("=") for line in done.stdout.splitlines() if line.startswith(("sw", "re"))
+        line.split("=")
+        for line in done.stdout.splitlines()
+        if line.startswith(("sw", "re"))
     )
     config = SchedulerConfig(**{name: float(text) for name, text in printed.items()})
     assert config.swap_s_per_block > 0 and config.recompute_s_per_token > 0

@@ -69,6 +69,45 @@ def test_report_and_figure(served):
     assert (folder / "serve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_sharing_and_swapping_change_no_token_and_are_recorded(served, tmp_path):
+    """Contiguous regions share and move nothing: their tokens are those to compare with."""
+    events = tmp_path / "events.jsonl"
+    done = run_experiment(
+        "serve",
+        f"--config.output_folder={tmp_path}",
+        "--config.allocators=('contiguous_oracle','paged')",
+        "--config.workload.num_requests=16",
+        "--config.pool_positions=1024",
+        "--config.scheduler.max_num_seqs=16",
+        "--config.scheduler.max_num_batched_tokens=64",
+        "--config.scheduler.pressure=preempt_swap",
+        "--config.scheduler.retain=('completed',)",
+        "--config.cache.prefix_caching=True",
+        "--config.cache.granularity=token",
+        "--config.cache.host_blocks=64",
+        f"--events={events}",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All tokens of all 16 requests are equal in all rows." in done.stdout
+    assert "prompt tokens found, %" in done.stdout and "Shared: " in done.stdout
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    oracle, paged = (json.loads(line)["metrics"] for line in lines)
+    for name in ("num_cached_tokens", "num_swapped_out_blocks"):
+        assert paged[name] > oracle[name] == 0
+    before = served[1][-1]["metrics"]
+    for name in ("recall_right", "recall_answered", "num_output_tokens"):
+        assert paged[name] == before[name]
+    out = tmp_path / "out"
+    read = run_experiment("inspect_events", f"--events={events}", f"--out={out}")
+    assert read.returncode == 0, read.stderr
+    counts = dict(line.rsplit(maxsplit=1) for line in read.stdout.splitlines()[:11])
+    assert counts["requests"] == "16"
+    assert int(counts["blocks swapped out"]) == paged["num_swapped_out_blocks"]
+    assert int(counts["prompt tokens found in the cache"]) == paged["num_cached_tokens"]
+    assert "cache group 0: 64 blocks x 16 tokens" in read.stdout
+    assert (out / "pool.html").is_file()
+
+
 @pytest.mark.parametrize(
     ("flag", "named"),
     [
@@ -81,6 +120,9 @@ def test_report_and_figure(served):
         ("--config.allocators=()", "allocators is empty"),
         ("--config.output_folder=LICENSE/results", "part of the path is a file"),
         ("--config.output_folder=", "output_folder is empty"),
+        ("--config.cache.eviction=lruu", "eviction='lruu'"),
+        ("--config.scheduler.pressure=preempt_swap", "host_blocks=0 cannot hold"),
+        ("--events=LICENSE/events.jsonl", "part of the path is a file"),
     ],
 )
 def test_bad_settings_are_named(flag, named, tmp_path):
@@ -90,6 +132,21 @@ def test_bad_settings_are_named(flag, named, tmp_path):
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
     assert named in last
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--config.cache.prefix_cache=True"], "nearest: cache.prefix_caching"),
+        (["--config.scheduler.pressures=wait"], "nearest: scheduler.pressure."),
+        (["--config.allocators=('contiguous_max',)", "--events=x"], "lacks it"),
+    ],
+)
+def test_unknown_keys_and_systems_are_refused(flags, named, tmp_path):
+    done = run_experiment("serve", f"--config.output_folder={tmp_path}", *flags)
+    assert done.returncode == 2
+    assert named in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

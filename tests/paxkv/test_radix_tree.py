@@ -10,6 +10,7 @@ from hypothesis.stateful import (
 )
 
 from paxkv.block_pool import BlockPool
+from paxkv.cache_keys import token_bytes
 from paxkv.policies.eviction import Lru
 from paxkv.prefix_cache import PrefixCache
 from paxkv.radix_tree import RadixTree, view_of
@@ -171,7 +172,7 @@ def test_wrong_lengths_are_refused():
 
 
 def serve(cache, pool, tokens):
-    path = cache.match(cache.root(()), tokens, len(tokens))
+    path = cache.match(cache.root(()), token_bytes(tokens))
     held = [node.blocks[0] for node in path]
     pool.share(held)
     cache.use(path)
@@ -179,7 +180,7 @@ def serve(cache, pool, tokens):
     node = path[-1] if path else cache.root(())
     for index, block in enumerate(fresh, len(path)):
         key = tokens[index * BLOCK_SIZE : (index + 1) * BLOCK_SIZE]
-        node = cache.insert(node, key, BLOCK_SIZE)
+        node = cache.insert(node, token_bytes(key), BLOCK_SIZE)
         cache.attach(node, 0, block)
     return held + fresh
 
@@ -201,7 +202,7 @@ def test_a_view_has_the_hits_of_its_cache(served, owned, questions):
     assert tree.protected_size == len(owned) // BLOCK_SIZE
     assert tree.evictable_size + tree.protected_size == len(list(cache.nodes()))
     for tokens in questions:
-        path = cache.match(root, tokens, len(tokens))
+        path = cache.match(root, token_bytes(tokens))
         assert tree.match(tokens) == [node.blocks[0] for node in path]
 
 
@@ -211,8 +212,8 @@ def test_a_view_joins_only_children_and_leaves_out_what_is_not_whole():
     pool.free(serve(cache, pool, (1, 1, 2, 2, 3, 3)))
     (edge,) = view_of(cache.root(()), BLOCK_SIZE).nodes()
     assert edge.blocks == [1, 2, 3] and edge.lock_ref == 0
-    last = cache.match(cache.root(()), (1, 1, 2, 2, 3, 3), 6)[-1]
-    partial = cache.insert(last, (4,), 1)
+    last = cache.match(cache.root(()), token_bytes((1, 1, 2, 2, 3, 3)))[-1]
+    partial = cache.insert(last, token_bytes((4,)), 1)
     (block,) = pool.allocate(1)
     cache.attach(partial, 0, block)
     assert [node.blocks for node in view_of(cache.root(()), BLOCK_SIZE).nodes()] == [

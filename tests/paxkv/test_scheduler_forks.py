@@ -231,7 +231,7 @@ def test_a_fork_before_the_first_step_has_no_news():
 
 def test_what_cannot_fork():
     scheduler = make_scheduler()
-    with pytest.raises(KeyError, match="request 0 was never added"):
+    with pytest.raises(KeyError, match="no request has request_id=0"):
         fork(scheduler, 0, 1)
     add(scheduler, make_request(9, 6, request_id=0), make_request(9, 6, request_id=2, n=2))
     with pytest.raises(ValueError, match="request_id=0 is in use"):

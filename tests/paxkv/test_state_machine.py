@@ -77,6 +77,7 @@ def test_serving_keeps_every_invariant(allocator, request):
     case("runTest").runTest()
 
 
-@pytest.mark.parametrize("seed", [32, 1_000_000, 1_000_001])
+# Some of these found a fault once.
+@pytest.mark.parametrize("seed", [32, 2927, 6348, 6968, 8724, 102_438, 1_000_000])
 def test_a_random_run_repeats_by_its_seed(seed):
     assert run(seed).tokens == run(seed).tokens

@@ -103,6 +103,47 @@ def test_what_comes_back_is_what_the_host_has():
     assert not set(tokens) & set(fake_completion(PROMPT, 6))
 
 
+def test_a_victim_of_the_plan_under_way_takes_no_block_that_is_not_filled():
+    """Its next block was allocated before a newer one needed room."""
+    engine = make_engine(
+        block_size=1,
+        num_blocks=13,
+        host_blocks=12,
+        pressure="preempt_swap",
+        victim="most_blocks",
+        watermark=0.0,
+        max_context=12,
+    )
+    out = record_moves(engine, SwapOut)
+    for first, length in ((1, 2), (101, 6), (201, 2)):
+        engine.add(range(first, first + length), greedy(4))
+    engine.step()
+    engine.step()
+    assert engine.scheduler.num_preemptions == 1
+    assert len(out) == 6
+    told = serve(engine)
+    assert told.metrics[1, 0].num_swaps == 1
+    assert told.tokens[1, 0] == fake_completion(tuple(range(101, 107)), 4)[1:]
+
+
+def test_a_beam_search_that_was_swapped_before_it_forked_finds_its_rows():
+    engine = make_engine(
+        host_blocks=16,
+        num_blocks=40,
+        max_num_seqs=3,
+        max_num_batched_tokens=8,
+        scheduling="shortest_prefill",  # others may go before it
+    )
+    search = engine.add(PROMPT, greedy(4, n=3, use_beam_search=True))
+    engine.step()  # a part of the prompt: one sequence so far
+    give_way(engine)
+    for first in (101, 121):
+        engine.add(range(first, first + 3), greedy(9))
+    told = serve(engine)
+    assert set(told.reasons.values()) == {FinishReason.LENGTH}
+    assert len([one for one in told.reasons if one[0] == search]) == 3
+
+
 def test_a_sample_that_ends_on_the_host_leaves_the_others_their_blocks():
     engine = make_engine(host_blocks=16)
     request_id = engine.add(PROMPT, greedy(6, n=3))

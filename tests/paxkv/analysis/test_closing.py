@@ -29,6 +29,7 @@ def make_row(system: str, **metrics: Any) -> dict[str, Any]:
         "num_output_tokens": 900,
         "recall_right": 99,
         "recall_answered": 100,
+        "num_cached_tokens": 0,
     }
     pool = {"num_blocks": 65, "block_size": 16, "positions": 1024, "bytes_per_token": 512}
     return {"system": system, "pool": pool, "metrics": known | metrics}
@@ -126,6 +127,17 @@ def test_different_rejections_are_shouted():
     )
     assert "REJECTED DIFFERENT REQUESTS" in words
     assert "IN RECALL" not in words
+
+
+def test_shared_kv_is_told_where_there_is_any():
+    hits = {"num_cached_tokens": 1280, "prefix_hit_percent": 12.34, "num_copied_blocks": 3}
+    pair = [make_row("paged", **hits, duplicate_blocks_peak=0), make_row("contiguous_max")]
+    words = closing_words(pair)
+    told = "1,280 prompt tokens (12.3 %) were found in the cache and not computed again"
+    assert f"Shared: {told}, for 3 copied blocks. Effect" in words
+    pair[0] = make_row("paged", **hits, duplicate_blocks_peak=2)
+    assert "; at most 2 blocks held what another block held, too." in closing_words(pair)
+    assert "Shared" not in closing_words([make_row("paged"), make_row("contiguous_max")])
 
 
 def test_rows_that_cannot_be_compared():

@@ -8,6 +8,7 @@ import pytest
 from paxkv.analysis.closing import closing_words
 from paxkv.analysis.plots import draw_serving
 from paxkv.analysis.serving import TIMELINE_POINTS, serve_table, serving_metrics
+from paxkv.analysis.waste import CLASSES
 from paxkv.engine import Engine
 from paxkv.replay import Replay, Stopwatch, serve_in_turns
 from paxkv.results import ResultsNotWritten, to_line
@@ -17,7 +18,9 @@ from tests.fakes import FakeClock, FakeExecutor, make_scheduler
 SYSTEMS = ("contiguous_max", "contiguous_pow2", "contiguous_oracle", "paged")
 
 
-def serve(system: str, num_requests: int = 30, num_blocks: int = 17) -> dict[str, Any]:
+def serve(
+    system: str, num_requests: int = 30, num_blocks: int = 17, **settings: Any
+) -> dict[str, Any]:
     """A row: blocks of 4 under `system`, contexts of at most 32."""
     items = tuple(
         WorkItem(
@@ -34,6 +37,7 @@ def serve(system: str, num_requests: int = 30, num_blocks: int = 17) -> dict[str
         num_blocks=num_blocks,
         max_context=32,
         max_num_batched_tokens=32,
+        **settings,
     )
     executor = FakeExecutor(num_blocks, 4, clock=source, duration_s=0.01)
     replay = Replay(Engine(scheduler, executor, clock), items, clock)
@@ -107,6 +111,34 @@ def test_timeline_is_thinned(rows):
     assert len(timeline["time_s"]) == len(timeline["running"]) <= TIMELINE_POINTS
     assert timeline["time_s"][0] == 0.0
     assert timeline["time_s"] == sorted(timeline["time_s"])
+
+
+def test_what_is_shared_and_moved_is_counted_and_shown_where_there_is_any(rows):
+    assert "shared and moved" not in serve_table(rows)
+    assert "shared and moved" in serve_table(rows, with_sharing=True)
+    sharing = {"prefix_caching": True, "granularity": "token"}
+    row = serve("paged", **sharing, host_blocks=8, pressure="preempt_swap")
+    metrics = row["metrics"]
+    num_prompt = sum(len(range(1, 4 + index % 7)) for index in range(30))
+    found = metrics["num_cached_tokens"]
+    assert 0 < found < num_prompt
+    assert metrics["prefix_hit_percent"] == pytest.approx(100 * found / num_prompt)
+    assert metrics["num_copied_blocks"] > 0
+    assert metrics["num_swapped_out_blocks"] >= metrics["num_swapped_in_blocks"] > 0
+    cells = {line[:31].strip(): line[31:] for line in serve_table([row]).splitlines()}
+    copied = cells["blocks copied"].split()
+    assert copied == [f"{metrics['num_copied_blocks']:,}"]
+
+
+def test_timeline_has_every_class_of_positions(rows):
+    for row in [*rows, serve("paged", prefix_caching=True)]:
+        timeline = row["metrics"]["timeline"]
+        assert list(timeline["positions"]) == [*CLASSES]
+        steps = zip(*timeline["positions"].values(), strict=True)
+        assert {sum(classes) for classes in steps} == {64}
+        assert len(timeline["duplicate_blocks"]) == len(timeline["time_s"])
+    assert max(timeline["positions"]["cached"]) > 0
+    assert max(rows[-1]["metrics"]["timeline"]["positions"]["cached"]) == 0
 
 
 def test_closing_words_of_real_rows(rows):
