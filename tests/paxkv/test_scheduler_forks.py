@@ -241,7 +241,7 @@ def test_what_cannot_fork():
     with pytest.raises(ValueError, match="of 1 sequences cannot fork into one of 2"):
         fork(scheduler, 0, 1, n=2)
     scheduler.abort(0, FinishReason.ABORTED, 0.0)
-    with pytest.raises(KeyError, match="request 0 has ended"):
+    with pytest.raises(KeyError, match="request_id=0 has ended"):
         fork(scheduler, 0, 1)
 
 
