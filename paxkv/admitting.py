@@ -47,7 +47,8 @@ class Admitting:
             if request not in self._waiting or self._should_hold(request):
                 continue
             swapped = self._waiting.swapped_with(request)
-            rows_needed = len(swapped[0]) if swapped else request.sampling.num_beams or 1
+            at_once = len(swapped[0]) if swapped else 1
+            rows_needed = request.sampling.num_beams or at_once
             if self._running.num_spare_rows < rows_needed:
                 break
             started = self._resume(request) if swapped else self._start(request, budget)

@@ -36,11 +36,11 @@ def check_invariants(scheduler: "paxkv.scheduler.Scheduler") -> None:
     )
     match allocator:
         case PagedAllocator():
-            pins = None if allocator.prefixes is None else allocator.prefixes.pins.owned
+            prefixes = allocator.prefixes
+            pins = None if prefixes is None else prefixes.pins.owned
+            in_tree = set() if prefixes is None else _check_tree(prefixes.cache)
             for group in range(len(allocator.pools)):
-                _check_paged(rows, tables, allocator, group, pins)
-            if allocator.prefixes is not None:
-                _check_tree(allocator.prefixes.cache)
+                _check_paged(rows, tables, allocator, group, pins, in_tree)
         case ContiguousAllocator():
             _check_contiguous(rows, tables, allocator, 0)
         case GroupedAllocator():
@@ -112,6 +112,7 @@ def _check_paged(
     allocator: PagedAllocator,
     group: int,
     pins: "Sequence[Counter[int]] | None",
+    in_tree: set[int],
 ) -> None:
     """Invariants 1 to 4."""
     table, num_blocks = tables.block_tables[group], tables.num_blocks[group]
@@ -122,7 +123,7 @@ def _check_paged(
         for block, count in pins[group].items():
             owners[block] += count
     assert owners.tolist() == pool.refcounts, "a refcount is not the number of owners"
-    _check_partition(pool, owners, group)
+    _check_partition(pool, owners, group, in_tree)
 
     computed = tables.num_computed[rows]
     filled = np.maximum(computed, tables.first_write[rows])
@@ -136,15 +137,18 @@ def _check_paged(
         assert (owners[written_next] == 1).all(), "a shared block would be written"
 
 
-def _check_partition(pool: BlockPool, owners: np.ndarray, group: int) -> None:
-    """Each block is owned, idle with a key, or on the free list without one."""
+def _check_partition(
+    pool: BlockPool, owners: np.ndarray, group: int, in_tree: set[int]
+) -> None:
+    """Each block is owned, idle with a key, or on the free list without one. `in_tree`:
+    ids of the nodes that requests can find."""
     free = np.bincount(np.asarray(pool.free_blocks, int), minlength=pool.num_blocks)
     idle = np.zeros(pool.num_blocks, int)
     for block, node in enumerate(pool.node_of):
         if node is None:
             continue
         assert node.blocks[group] == block, f"block {block} and its node disagree"
-        assert node.is_alive, f"the node of block {block} has left the tree"
+        assert id(node) in in_tree, f"the node of block {block} has left the tree"
         assert node.is_idle[group] == (owners[block] == 0), f"idleness of block {block}"
         idle[block] = node.is_idle[group]
     ones = (owners > 0).astype(int) + free + idle
@@ -157,10 +161,13 @@ def _check_partition(pool: BlockPool, owners: np.ndarray, group: int) -> None:
     assert all(owners[block] for block in pool.duplicates), "a free block is a duplicate"
 
 
-def _check_tree(cache: PrefixCache) -> None:
-    """Children are under their own keys, and a group without windows has no gaps."""
+def _check_tree(cache: PrefixCache) -> set[int]:
+    """Children are under their own keys, and a group without windows has no gaps. Returns
+    the ids of all nodes."""
+    in_tree = set()
     for root in cache.roots:
         for node in root.subtree():
+            in_tree.add(id(node))
             for key, child in node.children.items():
                 assert child.key == key and child.parent is node, "a child is lost"
                 assert child.depth == node.depth + 1, "the depth of a node"
@@ -173,6 +180,7 @@ def _check_tree(cache: PrefixCache) -> None:
                 has_place = node.blocks[group] or node.host_slots[group] != NO_SLOT
                 if node.depth and not windowed:
                     assert has_place, "a node that no request can hit"
+    return in_tree
 
 
 def _check_contiguous(

@@ -209,6 +209,7 @@ class PrefixCache:
         assert node.blocks[group] == NULL_BLOCK, "the node has a block"
         node.blocks[group] = block
         self.pools[group].node_of[block] = node
+        self.pools[group].duplicates.discard(block)  # its twin is gone
         if self._journal.listener is not None:
             self._journal.emit(EventKind.CACHE, group=group, blocks=(block,))
 

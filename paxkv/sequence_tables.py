@@ -114,6 +114,15 @@ class SequenceTables:
         self.num_behind[group][row] = num_behind
         return left
 
+    def cut(self, group: int, row: int, num_blocks: int) -> list[int]:
+        """Takes the blocks after the first `num_blocks` out of a row; they are the
+        caller's to free."""
+        count = int(self.num_blocks[group][row])
+        surplus = self.block_tables[group][row, num_blocks:count].tolist()
+        self.block_tables[group][row, num_blocks:count] = NULL_BLOCK
+        self.num_blocks[group][row] = min(count, num_blocks)
+        return surplus
+
     def clear_blocks(self, group: int, row: int) -> None:
         """Empties a row's table; its blocks are the caller's to free."""
         self.block_tables[group][row, : self.num_blocks[group][row]] = NULL_BLOCK

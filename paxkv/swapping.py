@@ -36,6 +36,8 @@ class Swapper:
         """Frees the rows and their blocks, each copied once; None: the host is full, and
         nothing was done."""
         tables, slot_of = self._tables, []
+        for row in rows:
+            self._allocator.give_back_unfilled(row)
         for group in range(len(self._allocator.pools)):
             blocks = dict.fromkeys(b for row in rows for b in tables.blocks(group, row))
             if not self.host.can_take(group, len(blocks)):

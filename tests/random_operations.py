@@ -1,6 +1,6 @@
 """Random operations under random settings; how they are drawn, and a long run of them.
 
-`python -m tests.random_operations --operations=1000000 --seed=0` takes about 20 minutes.
+`python -m tests.random_operations --operations=1000000 --seed=0` takes 15 to 30 minutes.
 A run that fails says its seed, and `--seed=N --runs=1` repeats it.
 """
 

@@ -53,6 +53,8 @@ REDUCED = {
         "--batch_tokens=80",
         "--num_eval=1",
     ),
+    "experiments.measure_relocation": ("--blocks=1,128", "--tokens=16,512", "--rounds=3"),
+    "experiments.count_sharing": ("--requests=3",),
     "tests.random_operations": ("--operations=300",),
 }
 

@@ -84,6 +84,9 @@ class HitTaking:
                 self._tell(EventKind.SHARE, group, [node.blocks[group]], request)
             else:
                 (block,) = pool.allocate(1)
+                # evicting may have pruned a node that had no block yet
+                node = self._cache.insert(parent, found.key, self._cache.block_size)
+                node.digest = found.digest
                 self._tell(EventKind.ALLOCATE, group, [block], request)
                 payload = found.payloads[group]
                 self._journal.add(Load(group=group, payload=payload, block=block))

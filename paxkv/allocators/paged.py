@@ -122,6 +122,8 @@ class PagedAllocator:
         hit = self.prefixes.find(request)
         if hit.part is not None and not self._has_room(request, hit, keep_free):
             hit = hit.without_part()
+        if hit.disk and not self._has_room(request, hit, keep_free):
+            hit = self.prefixes.find(request, on_disk=False)
         if not self._has_room(request, hit, keep_free):
             return None
         return self.prefixes.take(row, request, hit)
@@ -130,7 +132,10 @@ class PagedAllocator:
         """What is shared takes no room, unless it was idle."""
         for group, pool in enumerate(self.pools):
             shared = hit.device_blocks(group)
-            needed = self._most_blocks(group, request.num_tokens) - len(shared)
+            # K/V from disk come whole, more than a window may need
+            most = self._most_blocks(group, request.num_tokens)
+            found = len(hit.path) - hit.first[group] + len(hit.disk)
+            needed = max(most, found) - len(shared)
             read = shared if hit.part is None else [*shared, hit.part[0].blocks[group]]
             num_idle = sum(block > 0 and pool.refcounts[block] == 0 for block in read)
             if max(needed, 0) + num_idle > pool.num_available - keep_free:
@@ -221,6 +226,14 @@ class PagedAllocator:
         self._may_share_tail[row] = False
         if tip is not None and not retain and self.prefixes is not None:
             self.prefixes.forget(tip)
+
+    def give_back_unfilled(self, row: int) -> None:
+        """Frees blocks for tokens that were planned, where the row gives way instead."""
+        tables = self._tables
+        filled = max(int(tables.num_computed[row]), int(tables.first_write[row]))
+        covering = -(-filled // self.block_size)
+        for group in range(len(self.pools)):
+            self._give_up(group, row, tables.cut(group, row, covering))
 
     def replace(self, group: int, row: int, index: int, block: int) -> None:
         """The row names another block, whose owner it has become."""

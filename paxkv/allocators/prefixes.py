@@ -71,7 +71,7 @@ class PrefixSharing:
             root.digest = child_digest(b"", root.key)
         return root
 
-    def find(self, request: Request) -> Hit:
+    def find(self, request: Request, *, on_disk: bool = True) -> Hit:
         """What the cache has of a request's known tokens; takes and refreshes nothing."""
         root = self.root(request.options)
         if self._force_miss or not request.reads_cache:
@@ -82,7 +82,7 @@ class PrefixSharing:
             request.known_bytes,
             self._windows,
             media=request.options.media,
-            disk=self.disk,
+            disk=self.disk if on_disk else None,
         )
 
     def take(self, row: int, request: Request, hit: Hit) -> int:
@@ -164,6 +164,9 @@ class PrefixSharing:
             known = tokens[offset : offset + size * TOKEN_BYTES]
             key = block_key(known, index * size, media)
             tip = self._offer(row, request, tip, key, size, index)
+            if not tip.is_alive:  # its copy took the host slot of a block before it
+                self._tips[row], self._num_offered[row] = None, NEVER_FULL
+                return
         self._tips[row] = tip
 
     def _offer(

@@ -82,7 +82,8 @@ def serve(pressure, **settings):
 
 @pytest.mark.parametrize("pressure", PRESSURE_POLICIES)
 def test_what_is_served_is_the_same_under_every_policy(pressure):
-    host = {"host_blocks": 16} if "swap" in pressure else {}
+    costs = {"swap_s_per_block": 1e-4, "recompute_s_per_token": 1e-4}
+    host = {"host_blocks": 16, **costs} if "swap" in pressure else {}
     tokens, reasons, scheduler = serve(pressure, **host)
     if pressure == "reject":
         assert FinishReason.LENGTH in reasons.values()
