@@ -40,7 +40,7 @@ def get_config() -> config_dict.ConfigDict:
         memory_fraction=0.9,
         dtype="float32",
         shuffle_seed=config_dict.placeholder(int),
-        # what only paged has: the contiguous systems run without (experiments/serve.py)
+        # what only paged has: the contiguous systems run without (paxkv/systems.py)
         num_window_blocks=config_dict.placeholder(int),
         prefix_caching=False,
         granularity="block",

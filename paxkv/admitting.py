@@ -36,7 +36,11 @@ class Admitting:
         self, lengths: RowLengths, now_s: float, drop: Drop
     ) -> tuple[list[Request], Request | None]:
         """Writes the slices of the admitted into `lengths`, and returns them, and for
-        whom the allocator had no room."""
+        whom the allocator had no room.
+
+        Raises:
+          ValueError: the scheduling policy does not return each waiting request once.
+        """
         admitted: list[Request] = []
         budget = self._config.max_num_batched_tokens - int(lengths.sum())
         if not len(self._waiting) or budget <= 0:
@@ -46,6 +50,8 @@ class Admitting:
                 break
             if request not in self._waiting or self._should_hold(request):
                 continue
+            if self._waiting.return_damaged(request):
+                continue  # for the next plan, at its place in the queue
             swapped = self._waiting.swapped_with(request)
             at_once = len(swapped[0]) if swapped else 1
             rows_needed = request.sampling.num_beams or at_once
@@ -83,7 +89,7 @@ class Admitting:
         prefixes = self._running.allocator.prefixes
         if prefixes is None:
             return ()
-        return [node.node_id for node in prefixes.find(request).path]
+        return [node.node_id for node in prefixes.find(request, on_disk=False).path]
 
     def served_tokens(self, tenant: str) -> int:
         """See `QueueView`."""
@@ -116,18 +122,14 @@ class Admitting:
         if rows is None:
             return None
         self._waiting.take_swapped(request.group)
+        for one, row in zip(requests, rows, strict=True):
+            self._tell_admitted(one, int(self._running.tables.num_computed[row]))
         # tokens in the next step: their blocks are there, their next ones perhaps not
         return [(one, row, 0) for one, row in zip(requests, rows, strict=True)]
 
     def _count(self, request: Request, num_found: int) -> None:
         """A look-up counts once per request; what was computed before is no hit."""
-        journal = self._running.allocator.journal
-        journal.emit(
-            EventKind.ADMIT,
-            request_id=request.request_id,
-            sample_index=request.sample_index,
-            num_tokens=num_found,
-        )
+        self._tell_admitted(request, num_found)
         if request.num_cached_tokens is not None:
             lost, request.num_lost_tokens = request.num_lost_tokens, 0
             request.num_recomputed_tokens += max(lost - num_found, 0)
@@ -136,7 +138,17 @@ class Admitting:
         self.num_looked_up_tokens += len(request.prompt_ids)
         self.num_hit_tokens += num_found
         if num_found:
-            journal.emit(EventKind.HIT, request_id=request.request_id, num_tokens=num_found)
+            self._running.allocator.journal.emit(
+                EventKind.HIT, request_id=request.request_id, num_tokens=num_found
+            )
+
+    def _tell_admitted(self, request: Request, num_found: int) -> None:
+        self._running.allocator.journal.emit(
+            EventKind.ADMIT,
+            request_id=request.request_id,
+            sample_index=request.sample_index,
+            num_tokens=num_found,
+        )
 
     def _should_hold(self, request: Request) -> bool:
         """Another is computing a prefix that this one could soon find in the cache."""
@@ -147,12 +159,12 @@ class Admitting:
         computing = [
             other
             for other in self._prefilling()
-            if prefixes.root(other.options) is prefixes.root(request.options)
+            if prefixes.root(other.options).key == prefixes.root(request.options).key
             and other.options.media == request.options.media
         ]
         if not computing or not request.reads_cache:
             return False
-        num_found = prefixes.find(request).num_tokens
+        num_found = prefixes.find(request, on_disk=False).num_tokens
         return any(
             _common_blocks(other.prompt_ids, request.prompt_ids, size) * size > num_found
             for other in computing

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 from absl import logging
+from flax import nnx
 
 from pallas_kernels.paged_attention.api import EXPANDING
 from paxkv.adapters import AdapterSet
@@ -95,7 +97,7 @@ def build_engine(
         free_bytes=device.free_bytes,
     )
     eos_token_ids = sorted({*model.eos_token_ids, *tokenizer_eos_ids})
-    host_store, disk_store = _open_stores(config, model, cache_plan)
+    host_store, disk_store = _open_stores(config, decoder, cache_plan)
     scheduler = build_scheduler(
         config.cache,
         config.scheduler,
@@ -107,6 +109,7 @@ def build_engine(
         check_invariants=config.check_invariants,
         model_key=_model_key(config, model),
         disk=disk_store,
+        host_store=host_store,
         adapters=() if adapters is None else adapters.adapters,
         journal=Journal(listener),
     )
@@ -154,8 +157,20 @@ def _model_key(config: EngineConfig, model: ModelConfig) -> tuple[Part, ...]:
     )
 
 
+def weights_digest(decoder: Decoder) -> bytes:
+    """SHA-256 of all weights, with their names, shapes and dtypes."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(nnx.state(decoder)):
+        values = np.asarray(jax.device_get(leaf))
+        digest.update(
+            f"{jax.tree_util.keystr(path)} {values.shape} {values.dtype}".encode()
+        )
+        digest.update(values.tobytes())
+    return digest.digest()
+
+
 def _open_stores(
-    config: EngineConfig, model: ModelConfig, cache_plan: CachePlan
+    config: EngineConfig, decoder: Decoder, cache_plan: CachePlan
 ) -> tuple[HostStore | None, DiskStore | None]:
     """The host's memory and the folder that the config asks for."""
     cache = config.cache
@@ -166,7 +181,15 @@ def _open_stores(
     )
     if cache.disk_folder is None:
         return host, None
-    identity = repr((_model_key(config, model), cache_plan.layout, cache.block_size))
+    # weights by what they are, since a path may hold others tomorrow
+    meaning = (
+        weights_digest(decoder),
+        decoder.config,
+        config.matmul_precision,
+        cache_plan.layout,
+        cache.block_size,
+    )
+    identity = repr(meaning)
     disk = DiskStore(
         cache.disk_folder,
         max_bytes=cache.disk_bytes,

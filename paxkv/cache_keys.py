@@ -1,7 +1,7 @@
 """What K/V depends on besides the tokens before it: the key that keeps requests apart.
 
 Every part is tagged by its kind and kept at full width, so no adapter can be taken for a
-salt and no digest for another (SEMANTICS c2).
+salt and no digest for another.
 """
 
 import array
@@ -29,7 +29,7 @@ def isolation_key(model: tuple[Part, ...], options: RequestOptions) -> tuple[Par
 
 
 def token_bytes(tokens: Sequence[int]) -> bytes:
-    """Token ids as int32, in the byte order of the machine.
+    """Token ids as int32, in native byte order.
 
     Raises:
       ValueError: one of them is no int32.

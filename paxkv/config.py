@@ -69,6 +69,11 @@ class CacheConfig:
                 f"{self.allocator!r} has regions; use allocator='paged', or set "
                 "prefix_caching=False."
             )
+        if self.host_blocks and self.allocator != "paged":
+            raise ValueError(
+                f"host_blocks={self.host_blocks} takes single blocks, allocator="
+                f"{self.allocator!r} has regions; use allocator='paged', or host_blocks=0."
+            )
         if self.disk_folder is not None and not (self.host_blocks and self.prefix_caching):
             raise ValueError(
                 f"disk_folder={self.disk_folder!r} takes cached blocks that leave the "

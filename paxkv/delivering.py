@@ -9,7 +9,15 @@ from paxkv.requests import new_logprobs, new_prompt_logprobs, row_start, stop_af
 from paxkv.roster import Roster
 from paxkv.running import Running
 from paxkv.samples import advance_beams, beam_results, fan_out
-from paxkv.types import Group, Plan, Request, RequestUpdate, RowStart, StepResult
+from paxkv.types import (
+    FinishReason,
+    Group,
+    Plan,
+    Request,
+    RequestUpdate,
+    RowStart,
+    StepResult,
+)
 from paxkv.waiting import WaitingQueue
 
 
@@ -129,9 +137,11 @@ class Delivering:
         """The next step of a beam search, once all its live beams have candidates."""
         if any(one.candidates is None for one in group.sequences):
             return []
-        first = group.sequences[0]
-        for child in advance_beams(group, self._running, now_s):
+        before, first = group.sequences, group.sequences[0]
+        retain = self._roster.retains(FinishReason.LENGTH)
+        for child in advance_beams(group, self._running, now_s, retain=retain):
             self.forked(child)
+        self._roster.left(one for one in before if one not in group.sequences)
         if group.sequences:
             return []
         updates = beam_results(first, None, now_s)
@@ -152,6 +162,7 @@ class Delivering:
 
     def forked(self, child: Request) -> None:
         self._forked.append(child)
+        self._roster.joined(child)
         self.is_beam[self._running.row_of(child)] = child.group.beams is not None
         self._running.allocator.journal.emit(
             EventKind.FORK,

@@ -163,7 +163,7 @@ class Engine:
         how many tokens these are.
 
         Raises:
-          ValueError: the engine has no prefix cache.
+          ValueError: the engine has no prefix cache, or a token id is no int32.
         """
         return self._prefixes().pins.pin(tuple(prompt_ids), options or RequestOptions())
 
@@ -173,7 +173,7 @@ class Engine:
         """Takes back one `pin_prefix`; how many tokens were pinned.
 
         Raises:
-          ValueError: the engine has no prefix cache.
+          ValueError: the engine has no prefix cache, or a token id is no int32.
         """
         return self._prefixes().pins.unpin(tuple(prompt_ids), options or RequestOptions())
 

@@ -14,8 +14,8 @@ class IdleBlocks:
     """Idle blocks of one cache group, in a heap by the policy's rank, smallest first.
 
     With `leaves_first` a block is offered only when no idle block hangs below it: whoever
-    hits a path needs all of it from the root, so a tail without its head is useless
-    (SEMANTICS c7). An entry of the heap is valid while it is the node's last.
+    hits a path needs all of it from the root, so a tail without its head is useless. An
+    entry of the heap is valid while it is the node's last.
     """
 
     def __init__(

@@ -70,7 +70,8 @@ class LLM:
         Raises:
           ValueError, FileNotFoundError: the model or a setting cannot be used; the
             message names the rule, the value and the remedy.
-          TypeError: the model or the tokenizer is no path.
+          TypeError: the model or the tokenizer is no path, or `cache` or `scheduler` has an
+            unknown field, or one that is an argument here.
         """
         model = _path("model", model)
         tokenizer = model if tokenizer is None else _path("tokenizer", tokenizer)

@@ -70,7 +70,7 @@ class Preempting:
         self._give_way(victim, swaps=relief is Relief.SWAP)
         return True
 
-    def by_force(self, step: int, now_s: float) -> None:
+    def by_force(self, step: int) -> None:
         """Fault injection: each k-th step the newest request loses its place."""
         every = self._config.preempt_every
         if not every or step % every or not self._running.requests:

@@ -8,20 +8,17 @@ host, or both. Evicted nodes leave the tree before their block is used again.
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paxkv.block_pool import NULL_BLOCK, BlockPool
 from paxkv.cache_keys import TOKEN_BYTES, BlockKey, Part, block_key
 from paxkv.events import EventKind
 from paxkv.idle_blocks import IdleBlocks
 from paxkv.journal import Journal
+from paxkv.policies.eviction import DEFAULT_PRIORITY, EvictionPolicy
 from paxkv.request_options import Media
 from paxkv.tiers.host_tier import HostTier
 
-if TYPE_CHECKING:
-    from paxkv.policies.eviction import EvictionPolicy
-
-DEFAULT_PRIORITY = 35  # of 0..100, as TensorRT-LLM has it
 NO_SLOT = -1
 _NO_KEYS: list[bytes] = []  # of nodes without sorted children; stays empty
 
@@ -100,7 +97,7 @@ class PrefixCache:
     def __init__(
         self,
         pools: Sequence[BlockPool],
-        policy: "EvictionPolicy",
+        policy: EvictionPolicy,
         *,
         block_size: int,
         windowed: Sequence[bool],
@@ -130,11 +127,9 @@ class PrefixCache:
             host.forget = self._forget_host_slot
 
     def root(self, key: tuple[Part, ...]) -> CacheNode:
-        """Of an isolation key; made at first use."""
+        """Of an isolation key. It is kept from its first child to its last."""
         root = self._roots.get(key)
-        if root is None:
-            root = self._roots[key] = self._make(None, key, 0)
-        return root
+        return self._make(None, key, 0) if root is None else root
 
     @property
     def roots(self) -> Sequence[CacheNode]:

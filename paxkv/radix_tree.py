@@ -37,7 +37,7 @@ class RadixNode:
 
 
 class RadixTree:
-    """Longest prefixes in whole blocks, with locks, and eviction of what was used last.
+    """Longest prefixes in whole blocks, with locks; least recently used leaves go first.
 
     Edges are split where a match or an insert leaves them, and never joined again.
     """

@@ -11,7 +11,11 @@ from paxkv.checks import Check, flag, integer, integer_in, named, number_where, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """LoRA weights by name *and* version: the same name may get other weights."""
+    """LoRA weights by name *and* version: the same name may get other weights.
+
+    Raises:
+      TypeError: name or version is no text, or empty.
+    """
 
     name: str
     version: str
@@ -23,7 +27,12 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """An image, audio clip or block of embeddings behind tokens [start, end)."""
+    """An image, audio clip or block of embeddings behind tokens [start, end): tells K/V of
+    equal placeholder tokens apart, in keys only.
+
+    Raises:
+      ValueError: the digest is too short, or the span is empty.
+    """
 
     kind: str  # "image", "audio", "embedding", ...
     digest: bytes  # of its content, at full width: at least 16 bytes
@@ -48,6 +57,9 @@ class Retention:
 
     TensorRT-LLM's retention: priority 0 (goes first) to 100, which falls back to the
     default `duration_s` after the release.
+
+    Raises:
+      TypeError, ValueError: a priority or duration of the wrong type or out of range.
     """
 
     start: int = 0
@@ -77,7 +89,9 @@ class RequestOptions:
     salt: str | bytes | None = None  # requests share K/V only if their salts are equal
     adapter: Adapter | None = None
     media: tuple[Media, ...] = ()
-    position_offset: int = 0  # of the first token, where the position scheme is shifted
+    # of the first token, where the position scheme is shifted; in keys only: it moves no
+    # position itself
+    position_offset: int = 0
     retention: tuple[Retention, ...] = ()  # later entries win
     reads_cache: bool = True  # False: computes all its prompt (and may still be shared)
 

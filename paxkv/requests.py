@@ -6,6 +6,7 @@ from paxkv.allocators import Allocator
 from paxkv.request_options import Adapter
 from paxkv.sampling_params import check_token_ids
 from paxkv.types import (
+    MAX_CANDIDATES,
     Finish,
     FinishReason,
     Plan,
@@ -15,6 +16,8 @@ from paxkv.types import (
     StepResult,
     TokenLogprobs,
 )
+
+MOST_EOS_IDS = 16  # of a model
 
 
 def rejection(
@@ -52,6 +55,13 @@ def rejection(
             message=f"Adapter {adapter.name!r} of version {adapter.version[:12]!r} is not "
             f"loaded ({loaded}); load it, or name one of these.",
         )
+    num_top = _num_candidates(request)
+    if num_top > MAX_CANDIDATES:
+        return Finish(
+            reason=FinishReason.REJECTED_NEVER_FITS,
+            message=f"Beams look at best_of (or n) + stop tokens = {num_top} candidates a "
+            f"step, at most {MAX_CANDIDATES} are offered; lower one of them.",
+        )
     if request.sampling.num_beams > max_num_seqs:
         return Finish(
             reason=FinishReason.REJECTED_NEVER_FITS,
@@ -62,6 +72,14 @@ def rejection(
     if obstacle is not None:
         return Finish(reason=FinishReason.REJECTED_NEVER_FITS, message=obstacle)
     return None
+
+
+def _num_candidates(request: Request) -> int:
+    """Of a beam search; at most, as the model's own stop tokens may be some of these."""
+    sampling = request.sampling
+    if not sampling.use_beam_search:
+        return 0
+    return sampling.num_beams + len(sampling.stop_token_ids) + MOST_EOS_IDS
 
 
 def _unknown_prompt_token(request: Request, vocab_size: int) -> str | None:

@@ -1,6 +1,6 @@
 """The unfinished requests: how they come in, and how they end."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from paxkv.events import EventKind
 from paxkv.policies.chosen import Policies
@@ -62,6 +62,19 @@ class Roster:
         if request_id not in self._unfinished:
             raise KeyError(f"no request has {request_id=}; use the id that add returned.")
         return self._unfinished[request_id]
+
+    def retains(self, reason: FinishReason) -> bool:
+        """What a request leaves after such an end may stay cached."""
+        return self._policies.retains(reason)
+
+    def joined(self, child: Request) -> None:
+        """A sequence was forked: nothing was computed for it so far."""
+        self._policies.served.admitted(child, child.num_tokens)
+
+    def left(self, beams: Iterable[Request]) -> None:
+        """Beams go without an end of their own."""
+        for beam in beams:
+            self._policies.served.ended(beam)
 
     def drop(self, group: Group, reason: FinishReason, now_s: float) -> None:
         """Ends a request while planning; the next outcome tells of it."""

@@ -85,7 +85,9 @@ def fan_out(request: Request, running: Running) -> tuple[list[Request], list[Req
     return started, waiting
 
 
-def advance_beams(group: Group, running: Running, now_s: float) -> list[Request]:
+def advance_beams(
+    group: Group, running: Running, now_s: float, *, retain: bool
+) -> list[Request]:
     """Takes in the candidates of all live beams; the sequences that were forked.
 
     Beams without a continuation are dropped, so `group.sequences` is empty if the search
@@ -98,7 +100,7 @@ def advance_beams(group: Group, running: Running, now_s: float) -> list[Request]
     for index, parent in enumerate(parents):
         parent.candidates = None
         if index not in chosen:
-            running.vacate(parent)
+            running.vacate(parent, retain=retain)
     next_index = 1 + max(parent.sample_index for parent in parents)
     beams: list[Request] = []
     forked: list[Request] = []

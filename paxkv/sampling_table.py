@@ -8,10 +8,10 @@ import numpy as np
 
 from paxkv.sampling import SampleOutput, SamplingFeatures, SamplingInputs
 from paxkv.sampling_params import MAX_LOGPROBS, SamplingParams
-from paxkv.types import Plan, RowStart, TokenLogprobs
+from paxkv.types import MAX_CANDIDATES, Plan, RowStart, TokenLogprobs
 
 # beams ask for as many as they have, and stop tokens besides
-LOGPROB_WIDTHS = (0, 5, MAX_LOGPROBS, 64, 256)
+LOGPROB_WIDTHS = (0, 5, MAX_LOGPROBS, 64, MAX_CANDIDATES)
 SMALLEST_WIDTH, WIDTH_STEP = 8, 8  # of lists of ids: 0, 8, 64, 512, ...
 # vLLM's too: below it a temperature is greedy, so that no logit is divided by nearly 0
 GREEDY_BELOW = 1e-5

@@ -29,6 +29,7 @@ from paxkv.samples import make_group
 from paxkv.sequence_tables import SequenceTables
 from paxkv.swapping import Swapper
 from paxkv.types import (
+    Finish,
     FinishReason,
     Plan,
     Request,
@@ -75,10 +76,10 @@ class Scheduler:
             eos_token_ids=eos_token_ids,
             max_context=max_context,
         )
-        self._uncommitted: Plan | None = (
-            None  # its step has failed, if there is a next plan
-        )
+        # its step has failed, if there is a next plan
+        self._uncommitted: Plan | None = None
         self._step = 0
+        self._num_told = 0  # preemptions that plans have told of
         self._max_context = max_context
         self._vocab_size = vocab_size
         self._adapters = frozenset(adapters)  # that the executor has
@@ -111,14 +112,7 @@ class Scheduler:
         request_id = request.request_id
         if request_id in self.roster:
             raise ValueError(f"{request_id=} is in use; let it end, or take another.")
-        finish = rejection(
-            request,
-            self.allocator,
-            max_context=self._max_context,
-            vocab_size=self._vocab_size,
-            max_num_seqs=self.tables.num_rows,
-            adapters=self._adapters,
-        )
+        finish = self._rejection(request)
         # only now: a request that cannot even be judged must leave no trace
         group = make_group(request, self._stop_token_ids(request), self._max_context)
         if finish is None:
@@ -148,20 +142,26 @@ class Scheduler:
           ValueError: the parent has several sequences, or the child's id is in use.
         """
         parent = self._forkable(request_id, child)
+        finish = self._rejection(child)
         child.output_ids = list(parent.output_ids)
         child.prompt_bytes = parent.prompt_bytes
         child.num_prompt_logprobs = parent.num_prompt_logprobs
         child.first_scheduled_s = parent.first_scheduled_s
         child.token_times_s = list(parent.token_times_s)
         child.num_cached_tokens = parent.num_cached_tokens
-        make_group(child, self._stop_token_ids(child), self._max_context)
+        group = make_group(child, self._stop_token_ids(child), self._max_context)
         self.roster.enter(child)
+        news = [RequestUpdate(child.request_id, new_token_ids=tuple(parent.output_ids))]
+        if finish is None and len(child.output_ids) >= child.sampling.max_tokens:
+            finish = ended_early(child, FinishReason.LENGTH)
+        if finish is not None:
+            self.waiting.add(child)
+            return news + self.roster.end_group(group, finish, child.arrival_s)
         if parent in self.running and self.running.fork(parent, child) is not None:
             self.delivering.forked(child)
         else:
             self.waiting.add(child)
-        news = tuple(parent.output_ids)
-        return [RequestUpdate(child.request_id, new_token_ids=news)] if news else []
+        return news if parent.output_ids else []
 
     def abort(
         self,
@@ -179,7 +179,7 @@ class Scheduler:
         if request_id in self.roster.ended:
             return []
         group = self.roster.group(request_id)
-        if sample_index is not None and group.num_sequences > 1:
+        if sample_index is not None and group.num_sequences > 1 and group.beams is None:
             return self.roster.abort_sample(group, sample_index, reason, now_s)
         finish = ended_early(group.sequences[0], reason)
         return self.roster.end_group(group, finish, now_s)
@@ -189,13 +189,17 @@ class Scheduler:
         return self.roster.take_news()
 
     def plan(self, now_s: float) -> Plan:
-        """Decides the next step and gives its sequences their blocks."""
+        """Decides the next step and gives its sequences their blocks.
+
+        Raises:
+          ValueError: the scheduling policy does not return each waiting request once.
+        """
         self._step += 1
         journal = self.journal
         journal.step, journal.now_s = self._step, now_s
         self.allocator.set_now(now_s)
         num_preemptions, num_dropped = self.num_preemptions, self.roster.num_news
-        self.preempting.by_force(self._step, now_s)
+        self.preempting.by_force(self._step)
         lengths = self.preempting.continue_running(now_s)
         starting, refused = self.delivering.take_forked(), None
         nobody_left = self.roster.num_news == num_dropped
@@ -204,8 +208,10 @@ class Scheduler:
             starting += admitted
             self.policies.admission.step_planned()
         started = [self.delivering.start_row(request) for request in starting]
-        plan = self._plan_of(lengths, now_s, started, refused is not None, num_preemptions)
+        plan = self._plan_of(lengths, now_s, started, refused is not None)
         self._uncommitted = None if plan.is_empty else plan
+        if not plan.is_empty:  # else the next one tells of them
+            self._num_told = self.num_preemptions
         stands_still = not (len(plan.rows) or started or self.roster.num_news)
         if stands_still and self.running.requests:
             # all stand still: the newest gives way, whatever the policy
@@ -241,7 +247,6 @@ class Scheduler:
         now_s: float,
         started: Sequence[RowStart],
         head_refused: bool,
-        num_preemptions: int,
     ) -> Plan:
         tables, running = self.tables, self.running
         slice_lengths = lengths[running.rows]
@@ -271,11 +276,21 @@ class Scheduler:
             num_decode_tokens=num_decode_tokens,
             num_running=len(running),
             num_waiting=len(self.waiting),
-            num_preempted=self.num_preemptions - num_preemptions,
+            num_preempted=self.num_preemptions - self._num_told,
             partitions=running.partitions(lengths, head_refused=head_refused),
             num_duplicate_blocks=sum(
                 self.allocator.usage(group).num_duplicates for group in groups
             ),
+        )
+
+    def _rejection(self, request: Request) -> Finish | None:
+        return rejection(
+            request,
+            self.allocator,
+            max_context=self._max_context,
+            vocab_size=self._vocab_size,
+            max_num_seqs=self.tables.num_rows,
+            adapters=self._adapters,
         )
 
     def _stop_token_ids(self, request: Request) -> frozenset[int]:
@@ -286,9 +301,11 @@ class Scheduler:
         if child.request_id in self.roster:
             raise ValueError(f"request_id={child.request_id} is in use; take another.")
         group = self.sequence(request_id).group
-        if group.num_sequences > 1 or child.sampling.num_sequences > 1:
+        has_beams = group.beams is not None or child.sampling.use_beam_search
+        if group.num_sequences > 1 or child.sampling.num_sequences > 1 or has_beams:
             raise ValueError(
                 f"request {request_id} of {group.num_sequences} sequences cannot fork into "
-                f"one of {child.sampling.num_sequences}; both must be of one."
+                f"one of {child.sampling.num_sequences}; both must be of one sequence, "
+                "without beam search."
             )
         return group.sequences[0]

@@ -13,6 +13,7 @@ from paxkv.scheduler import Scheduler
 from paxkv.sequence_tables import SequenceTables
 from paxkv.swapping import Swapper
 from paxkv.tiers.disk_store import DiskStore
+from paxkv.tiers.host_store import HostStore
 from paxkv.tiers.host_tier import HostTier
 
 
@@ -28,6 +29,7 @@ def build_scheduler(
     check_invariants: bool = False,
     model_key: tuple[Part, ...] = (),
     disk: DiskStore | None = None,
+    host_store: HostStore | None = None,
     adapters: Collection[Adapter] = (),
     journal: Journal | None = None,
 ) -> Scheduler:
@@ -37,11 +39,12 @@ def build_scheduler(
       num_blocks: per cache group, the null block included.
       windows: per cache group, tokens that a position sees; None: all.
       model_key: what of the engine K/V depends on.
+      host_store: where `Transfers` puts blocks that leave the device.
       adapters: that requests may name.
 
     Raises:
-      ValueError: a pressure policy that swaps has too small a host tier, or no costs to
-        compare.
+      ValueError: a pressure policy that swaps has regions instead of blocks, too small a
+        host tier, or no costs to compare.
     """
     journal = journal or Journal()
     tables = SequenceTables(
@@ -57,6 +60,7 @@ def build_scheduler(
             journal,
             write_policy=cache.host_write,
             spills=disk is not None,
+            **({} if host_store is None else {"is_corrupt": host_store.is_corrupt}),
         )
     allocator = make_allocator(
         cache,
@@ -72,7 +76,7 @@ def build_scheduler(
     )
     swapper = None
     if config.pressure in SWAPPING:
-        _check_swap_space(cache, config, max_context, min(num_blocks))
+        _check_swap_space(cache, config, max_context, max(num_blocks))
     if host is not None and isinstance(allocator, PagedAllocator):
         swapper = Swapper(allocator, tables, host)
     return Scheduler(

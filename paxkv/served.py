@@ -17,6 +17,9 @@ class ServedTokens:
         """`num_found` of its known tokens were in the cache."""
         num_new = request.num_tokens - num_found - len(request.output_ids)
         self._of_ended[request.options.tenant] += max(num_new, 0)
+        # of a fork, the outputs so far were counted with its parent
+        if num_found == request.num_tokens:
+            self._of_ended[request.options.tenant] -= len(request.output_ids)
         self._running[id(request)] = request
 
     def ended(self, request: Request) -> None:

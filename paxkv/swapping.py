@@ -34,7 +34,7 @@ class Swapper:
 
     def swap_out(self, rows: Sequence[int]) -> list[SwappedSequence] | None:
         """Frees the rows and their blocks, each copied once; None: the host is full, and
-        nothing was done."""
+        the rows only gave back blocks for tokens that were planned."""
         tables, slot_of = self._tables, []
         for row in rows:
             self._allocator.give_back_unfilled(row)
@@ -104,6 +104,15 @@ class Swapper:
         for row, request in zip(rows, requests, strict=True):
             self._allocator.returned(row, request)
         return rows
+
+    def is_damaged(self, swapped: Sequence[SwappedSequence]) -> bool:
+        """The host has lost bytes of these: they must be computed again."""
+        return any(
+            self.host.is_corrupt(group, slot)
+            for one in swapped
+            for group, slots in enumerate(one.host_slots)
+            for slot in slots
+        )
 
     def _needs_block(self, group: int, one: SwappedSequence) -> bool:
         """The next token to compute opens a block."""

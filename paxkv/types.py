@@ -14,6 +14,8 @@ from paxkv.request_options import RequestOptions
 from paxkv.sampling_params import SamplingParams
 from paxkv.sequence_tables import SequenceTables
 
+MAX_CANDIDATES = 256  # likeliest tokens of a position that an executor tells
+
 
 class FinishReason(enum.Enum):
     """Why a request ended; the value is the sentence its user reads."""
@@ -51,7 +53,6 @@ class Group:
     sequences: list["Request"] = field(default_factory=list)  # unfinished, oldest first
     is_forked: bool = False
     beams: BeamSearch | None = None
-    num_preemptions: int = 0
     # best_of and beams: what is told only when all is known
     withheld: list["RequestUpdate"] = field(default_factory=list)
 

@@ -4,6 +4,7 @@ import bisect
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from paxkv.samples import restart_beams
 from paxkv.swapping import SwappedSequence, Swapper
 from paxkv.types import Group, Request
 
@@ -56,6 +57,18 @@ class WaitingQueue:
         entry = self._swapped.get(request.group.request_id)
         return entry if entry is not None and request in entry[0] else None
 
+    def return_damaged(self, request: Request) -> bool:
+        """Turns a swapped request whose bytes the host has lost into one to recompute."""
+        entry = self.swapped_with(request)
+        is_damaged = (
+            entry is not None
+            and self._swapper is not None
+            and self._swapper.is_damaged(entry[1])
+        )
+        if is_damaged:
+            self.return_to_queue(request.group)
+        return is_damaged
+
     def take_swapped(self, group: Group) -> list[SwappedSequence]:
         """Forgets what a group has on the host, and removes its requests; [] if nothing."""
         requests, swapped = self._swapped.pop(group.request_id, ([], []))
@@ -72,8 +85,11 @@ class WaitingQueue:
 
     def return_to_queue(self, group: Group) -> None:
         """Turns swapped sequences into some whose K/V is to be computed again."""
-        requests = [one for one in group.sequences if self.swapped_with(one)]
+        requests, _ = self._swapped.get(group.request_id, ([], []))
         swapped = self.forget_swapped(group)
+        if group.beams is not None:
+            self.add(restart_beams(group))
+            return
         for request, one in zip(requests, swapped, strict=True):
             request.num_lost_tokens += one.num_computed
             self.add(request)

@@ -30,9 +30,13 @@ tests_on_python311=(
   tests/paxkv/models/test_deepseek.py
   tests/paxkv/models/test_families.py
   tests/paxkv/test_differential.py
+  tests/paxkv/test_gumbel_noise.py
   tests/paxkv/test_llm.py
   tests/paxkv/test_sampling.py
   tests/paxkv/test_step.py
+  tests/paxkv/test_tier_serving.py
+  tests/paxkv/test_transfer_programs.py
+  tests/paxkv/test_transfers.py
 )
 
 summary=()
@@ -75,6 +79,8 @@ step "pyrefly" .venv/bin/pyrefly check
 step "import rules" .venv/bin/lint-imports
 step "vulture" .venv/bin/vulture
 step "tests, Python $version" run_pytest .venv
+step "random operations on the scheduler" \
+  .venv/bin/python -m tests.random_operations --operations=30000
 step "kernels compile for TPUs and GPUs" bash scripts/compile.sh --subset
 
 if [[ $version == 3.11 ]]; then

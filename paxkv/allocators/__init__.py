@@ -114,6 +114,7 @@ def make_allocator(
                 shuffle_seed=config.shuffle_seed,
                 group=group,
                 journal=journal,
+                poison=config.poison,
             )
             for group, size in enumerate(sizes)
         ]

@@ -44,8 +44,11 @@ class ContiguousAllocator:
         shuffle_seed: int | None = None,
         group: int = 0,
         journal: Journal | None = None,
+        poison: bool = False,
     ):
+        """`poison`: fault mode: fills a region with NaN when it is given and given back."""
         self.journal = journal or Journal()
+        self._poison = poison
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.reservation = reservation
@@ -122,6 +125,7 @@ class ContiguousAllocator:
         table_blocks = -(-reserved_tokens // self.block_size)
         first = FIRST_BLOCK + start
         self._tables.append(self._group, row, range(first, first + table_blocks))
+        self._fill_with_nan(first, region)
         self.regions.num_blocks[row] = region
         self.regions.reserved_tokens[row] = reserved_tokens
         self.regions.final_tokens[row] = min(request.expected_tokens, self._max_context)
@@ -161,10 +165,15 @@ class ContiguousAllocator:
         del retain
         first = int(self._tables.block_tables[self._group][row, 0])
         self.arena.free(first - FIRST_BLOCK)
+        self._fill_with_nan(first, int(self.regions.num_blocks[row]))
         self._tables.clear_blocks(self._group, row)
         self.regions.num_blocks[row] = 0
         self.regions.reserved_tokens[row] = 0
         self.regions.final_tokens[row] = 0
+
+    def _fill_with_nan(self, first: int, num_blocks: int) -> None:
+        if self._poison:
+            self.journal.poison(self._group, list(range(first, first + num_blocks)))
 
     def _region_blocks(self, request: Request) -> int:
         reserved_blocks = -(-self.reserved_tokens(request) // self.block_size)

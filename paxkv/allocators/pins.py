@@ -47,7 +47,11 @@ class Pins:
         return len(path) * self._cache.block_size
 
     def unpin(self, tokens: tuple[int, ...], options: RequestOptions) -> int:
-        """Takes one pin from a prefix; how many tokens of it had one."""
+        """Takes one pin from a prefix; how many tokens of it had one.
+
+        Raises:
+          ValueError: a token id is no int32.
+        """
         path = self._pinnable(tokens, options)
         num_tokens = 0
         for group, pool in enumerate(self._cache.pools):

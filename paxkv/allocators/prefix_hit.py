@@ -1,4 +1,5 @@
-"""What of a request's tokens the caches hold, and where. Looks only; takes nothing."""
+"""What of a request's tokens the caches hold, and where. Takes nothing; only the disk tier
+reads, and counts a use, as it looks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

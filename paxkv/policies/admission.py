@@ -71,7 +71,7 @@ class Reserve:
 
 
 class Optimistic:
-    """A share of that, which sinks while all goes well and rises with a preemption
+    """A share of that, which sinks while all goes well and is set anew by a preemption
     (SGLang's new-token ratio: 0.7 at first, at least 0.098, linear over 600 steps)."""
 
     def __init__(self, num_blocks: int, watermark: float):

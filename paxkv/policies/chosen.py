@@ -16,8 +16,8 @@ from paxkv.policies.victim import VICTIM_POLICIES, VictimPolicy
 from paxkv.served import ServedTokens
 from paxkv.types import FinishReason
 
-# Ends after which a request's blocks may stay cached, by the word a config uses.
-OUTCOMES = {
+# What the words of `SchedulerConfig.retain` mean, but for preemption.
+ENDS_OF_OUTCOME = {
     "completed": (FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH),
     "cancelled": (FinishReason.ABORTED,),
     "failed": (FinishReason.DROPPED_POOL_FULL,),
@@ -69,8 +69,8 @@ def policies_of(config: SchedulerConfig, num_blocks: int) -> Policies:
         retained=frozenset(
             reason
             for name in config.retain
-            if name in OUTCOMES
-            for reason in OUTCOMES[name]
+            if name in ENDS_OF_OUTCOME
+            for reason in ENDS_OF_OUTCOME[name]
         ),
         retains_preempted=PREEMPTED in config.retain,
     )

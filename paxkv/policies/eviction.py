@@ -1,8 +1,9 @@
 """Which idle block of the prefix cache to give up first.
 
 A policy ranks nodes of the tree, and the smallest rank goes. It is asked about idle leaves
-only, so heads outlive their tails under every policy. To add one, write a class with `ages`
-and `rank` and name it in `EVICTION_POLICIES`, or give its import path.
+only, so heads outlive their tails under every policy; in windowed groups, where a hit needs
+no head, about all idle nodes. To add one, write a class with `ages` and `rank` and name it
+in `EVICTION_POLICIES`, or give its import path.
 """
 
 import bisect

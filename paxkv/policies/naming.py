@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -59,10 +60,14 @@ def _import(place: str, what: str) -> ModuleType:
     try:
         if not place.endswith(".py"):
             return importlib.import_module(place)
-        path = Path(place)
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        path = Path(place).resolve()
+        name = f"paxkv policies of {path}"  # no other module has this name
+        if name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None, "the suffix is that of Python"
         module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # where dataclasses look for the names of annotations
         spec.loader.exec_module(module)
         return module
     except Exception as error:  # whatever the module's own code raises

@@ -68,7 +68,7 @@ class Candidate:
         return int(self._tables.num_computed[np.asarray(self.rows)].sum())
 
 
-# Picks one of at least one candidates, given oldest first.
+# Picks one of at least two candidates, given oldest first.
 VictimPolicy = Callable[[Sequence[Candidate]], Candidate]
 
 
@@ -136,6 +136,11 @@ def choose_victim(
         candidates = candidates or list(others)
     while len(candidates) > 1:
         victim = policy(candidates)
+        if victim not in candidates:
+            raise ValueError(
+                f"the victim policy returned {victim!r}; it must return one of the "
+                f"{len(candidates)} candidates that it was given."
+            )
         if victim.num_freed_blocks:
             return victim
         candidates.remove(victim)

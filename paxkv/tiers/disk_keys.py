@@ -7,6 +7,7 @@ from typing import Any
 def child_digest(parent: bytes, key: Any) -> bytes:
     """SHA-256 of the parent's digest and a block's (or a root's) key, as its repr.
 
-    Keys are tuples of ints, strings and bytes, whose repr tells all of them apart.
+    Keys are bytes, or tuples of ints, strings and bytes, whose repr tells all of them
+    apart.
     """
     return hashlib.sha256(parent + repr(key).encode()).digest()

@@ -34,8 +34,15 @@ class HostTier:
         *,
         write_policy: str = "write_back",
         spills: bool = False,
+        is_corrupt: Callable[[int, int], bool] = lambda group, host_slot: False,
     ):
-        """`spills`: nodes that lose their slot go on to the disk store."""
+        """
+        Args:
+          spills: nodes that lose their slot go on to the disk store.
+          is_corrupt: whether the bytes in a (group, slot) are not those that were put
+            there; such a slot holds nothing.
+        """
+        self.is_corrupt = is_corrupt
         self.num_slots = num_slots
         self.write_policy = write_policy
         self.spills = spills
@@ -78,7 +85,7 @@ class HostTier:
 
     def is_stored(self, group: int, slot: int) -> bool:
         """The step that fills the slot has run."""
-        return (group, slot) not in self._pending
+        return (group, slot) not in self._pending and not self.is_corrupt(group, slot)
 
     def committed(self) -> None:
         """All moves so far have been carried out."""

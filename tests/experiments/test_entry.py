@@ -11,7 +11,7 @@ from tests.experiments.running import run_experiment
         (
             ["--config.cache.blok=3"],
             "--config.cache.blok is no key of configs/serve.py; "
-            "nearest: cache.block_size. Keys of cache: block_size, dtype, ",
+            "nearest: cache.block_size. Keys of cache: block_size, checksums, ",
         ),
         (["--config.block_size=3", "--config.seed=0"], "nearest: cache.block_size."),
         (

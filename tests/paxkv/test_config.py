@@ -15,7 +15,7 @@ from paxkv.config import (
     SchedulerConfig,
     make_engine_config,
 )
-from paxkv.policies.chosen import OUTCOMES, PREEMPTED, policies_of
+from paxkv.policies.chosen import ENDS_OF_OUTCOME, PREEMPTED, policies_of
 from paxkv.policies.victim import most_blocks
 from paxkv.tiers.host_tier import WRITE_POLICIES
 from paxkv.types import FinishReason
@@ -106,7 +106,7 @@ def test_every_write_policy_of_the_host_is_offered():
 
 
 def test_each_word_of_retain_means_something():
-    assert {*OUTCOMES, PREEMPTED} == set(SchedulerConfig().retain)
+    assert {*ENDS_OF_OUTCOME, PREEMPTED} == set(SchedulerConfig().retain)
 
 
 def test_defaults_hold_together():

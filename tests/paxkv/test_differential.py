@@ -165,14 +165,16 @@ def combined(count: int) -> list[Case]:
     def one_of(values):
         return values[int(rng.integers(len(values)))]
 
-    def sharing() -> dict[str, Any]:
+    def sharing(block_size: int) -> dict[str, Any]:
         """Of the allocator and what only the paged one offers."""
         allocator = one_of(("paged", *ALLOCATORS))
         if allocator != "paged":
             return {"allocator": allocator}
         host_blocks = one_of((0, 256))
         return {
-            "pool_tokens": one_of((TIGHT, POOL_TOKENS)),
+            "pool_tokens": one_of((TIGHT, POOL_TOKENS))
+            if block_size <= 16
+            else POOL_TOKENS,
             "pressure": one_of(PRESSURES) if host_blocks else "preempt_recompute",
             "admission": one_of(tuple(ADMISSION_POLICIES)),
             "scheduling": one_of(tuple(SCHEDULING_POLICIES)),
@@ -187,9 +189,10 @@ def combined(count: int) -> list[Case]:
             "force_miss": not rng.integers(8),
         }
 
-    return [
-        Case(
-            block_size=one_of(BLOCK_SIZES),
+    def draw() -> Case:
+        block_size = one_of(BLOCK_SIZES)
+        return Case(
+            block_size=block_size,
             chunk=one_of(CHUNKS),
             max_num_seqs=one_of((1, 3, 5, 8)),
             preempt_every=one_of(PREEMPT_EVERY),
@@ -199,10 +202,10 @@ def combined(count: int) -> list[Case]:
             poison=bool(rng.integers(2)),
             implementation=one_of(IMPLEMENTATIONS),
             aborts={int(rng.integers(20)): int(rng.integers(len(SHORT_LENGTHS)))},
-            **sharing(),
+            **sharing(block_size),
         )
-        for _ in range(count)
-    ]
+
+    return [draw() for _ in range(count)]
 
 
 def assert_same_tokens(case: Case, lengths: Lengths = LENGTHS) -> None:

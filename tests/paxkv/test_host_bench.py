@@ -80,7 +80,7 @@ def test_replays_end_the_recorded_requests(served):
     done = []
     seconds = in_turns(served, replays_of(served), batch=7, progress=done.append)
     assert set(seconds["steps"]) == {"plan", "pack", "commit", "whole"}
-    kinds = {"decode", "register", "make", "look_up", "admit", "insert", "free"}
+    kinds = {"decode", "register", "make", "look_up", "admit", "allocate", "insert", "free"}
     assert set(seconds["manager"]) == kinds
     for kinds in seconds.values():
         assert {len(values) for values in kinds.values()} == {40}

@@ -257,10 +257,10 @@ def test_what_is_no_prompt_is_named_and_starts_nothing(llm, prompts, message):
 def test_a_failure_while_adding_cancels_what_was_added(llm, monkeypatch):
     add, added = llm.engine.add, []
 
-    def add_two(*args):
+    def add_two(*args, **options):
         if len(added) == 2:
             raise MemoryError("no room for a third")
-        added.append(add(*args))
+        added.append(add(*args, **options))
         return added[-1]
 
     monkeypatch.setattr(llm.engine, "add", add_two)

@@ -39,6 +39,11 @@ REFUSED = {
     "ignore_eos": [1, None],
     "include_stop_str_in_output": ["yes"],
     "skip_special_tokens": [0],
+    "n": [0, 1.5, True],
+    "best_of": [0, "2"],
+    "use_beam_search": [1, None],
+    "length_penalty": ["1", math.nan],
+    "early_stopping": ["always", 1, None],
 }
 
 
