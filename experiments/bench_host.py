@@ -146,6 +146,11 @@ def pools_case() -> tuple[dict[str, Any], list[Measure]]:
     """The same decode steps in pools of several sizes."""
     pools = numbers(POOLS)
     most_steps = POOL_CONTEXT // 2 - POOL_RUNNING.value // 64 - 8
+    if most_steps < 1:
+        raise app.UsageError(
+            f"--pool_running={POOL_RUNNING.value} leaves no step in a context of "
+            f"{POOL_CONTEXT} tokens; lower it."
+        )
     stream = record_serving(
         SEED.value,
         POOL_RUNNING.value,

@@ -23,7 +23,8 @@ from paxkv.results import ResultsNotWritten, RunInfo, append_row, prepare_folder
 REQUESTS = flags.DEFINE_integer("requests", 100, "That arrive together.")
 SHARED = flags.DEFINE_integer("shared", 4992, "Prompt tokens that all begin with.")
 OWN = flags.DEFINE_integer("own", 64, "Prompt tokens of each request.")
-OUTPUTS = flags.DEFINE_integer("outputs", 16, "Tokens of each sample.")
+# two at least, or the first to compute the prefix ends before the others run
+OUTPUTS = flags.DEFINE_integer("outputs", 16, "Tokens of each sample.", lower_bound=2)
 SAMPLES = flags.DEFINE_integer("samples", 1, "Of each request.")
 BLOCK_SIZE = flags.DEFINE_integer("block_size", 16, "Tokens per block.")
 WINDOW = flags.DEFINE_integer("window", 1024, "Of the second group, tokens.", lower_bound=1)

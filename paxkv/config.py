@@ -1,13 +1,13 @@
 """Settings of an engine. Frozen and checked when made; what is derived lives elsewhere."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from paxkv.checks import Check, flag, integer_in, named, number_where, one_of, optional
-from paxkv.policies.admission import ADMISSION_POLICIES
-from paxkv.policies.eviction import EVICTION_POLICIES
+from paxkv.policies.admission import ADMISSION_POLICIES, AdmissionPolicy
+from paxkv.policies.eviction import EVICTION_POLICIES, EvictionPolicy
 from paxkv.policies.naming import policy_named
 from paxkv.policies.pressure import PRESSURE_POLICIES
 from paxkv.policies.scheduling import SCHEDULING_POLICIES
@@ -128,19 +128,33 @@ class EngineConfig:
         _keep_checked(self, _ENGINE_CHECKS)
 
 
-def _policy(offered: Mapping[str, Any], kind: str) -> Check:
-    """A name that leads to a policy."""
+def _policy(
+    offered: Mapping[str, Any], kind: str, makes: Callable[[Any], Any] | None = None
+) -> Check:
+    """A name that leads to a policy; `makes` tries a class of policies, or raises."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str):
             raise TypeError(f"is no name; use one of {', '.join(offered)}")
         try:
-            policy_named(value, offered, kind)
-        except ValueError as error:
+            policy = policy_named(value, offered, kind)
+            if makes is not None:
+                makes(policy)
+        except (TypeError, ValueError) as error:
             raise ValueError(f"cannot be used: {str(error).rstrip('.')}") from None
         return value
 
     return check
+
+
+def _made(policy: Any, interface: type, *arguments: Any) -> None:
+    """Raises unless calling `policy` gives an object of that interface."""
+    made = policy(*arguments)
+    if not isinstance(made, interface):
+        raise ValueError(
+            f"it gives a {type(made).__name__}, which is no {interface.__name__}; see "
+            "docs/policies.md for what that has"
+        )
 
 
 def _folder(value: Any) -> str:
@@ -176,7 +190,9 @@ _CACHE_CHECKS: Mapping[str, Check] = {
     "num_window_blocks": optional(integer_in(2, None, "one is the null block")),
     "prefix_caching": flag,
     "granularity": one_of(get_args(Granularity)),
-    "eviction": _policy(EVICTION_POLICIES, "eviction policy"),
+    "eviction": _policy(
+        EVICTION_POLICIES, "eviction policy", lambda it: _made(it, EvictionPolicy)
+    ),
     "deduplicate": flag,
     "host_blocks": integer_in(0, None, "0 is no host tier"),
     "disk_folder": optional(_folder),
@@ -193,7 +209,11 @@ _SCHEDULER_CHECKS: Mapping[str, Check] = {
     "watermark": number_where(lambda x: 0 <= x < 1, "in [0, 1)", "it is a share"),
     "victim": _policy(VICTIM_POLICIES, "victim policy"),
     "pressure": _policy(PRESSURE_POLICIES, "pressure policy"),
-    "admission": _policy(ADMISSION_POLICIES, "admission policy"),
+    "admission": _policy(
+        ADMISSION_POLICIES,
+        "admission policy",
+        lambda it: _made(it, AdmissionPolicy, 2, 0.0),
+    ),
     "scheduling": _policy(SCHEDULING_POLICIES, "scheduling policy"),
     "hold_shared_prefixes": flag,
     "retain": _outcomes,

@@ -20,7 +20,9 @@ from paxkv.types import (
     StepResult,
 )
 
-_REQUEST_ID = integer_in(0, None, "give a number ≥ 0, or None for the next that is free")
+_REQUEST_ID = integer_in(
+    0, 2**63 - 1, "give a number ≥ 0, or None for the next that is free"
+)
 
 
 @runtime_checkable

@@ -60,7 +60,7 @@ class Preempting:
 
     def relieve(self, victim: Candidate, now_s: float) -> bool:
         """Lets a victim give way as the policy says; False: it says that nobody shall."""
-        relief = self._policies.pressure(victim, self._policies.costs)
+        relief = self._relief(victim)
         if relief is Relief.WAIT:
             return False
         if relief is Relief.DROP:
@@ -77,7 +77,7 @@ class Preempting:
             return
         newest = self._running.candidates()[-1]
         if newest.num_preemptions < self._config.max_preemptions:
-            relief = self._policies.pressure(newest, self._policies.costs)
+            relief = self._relief(newest)
             self._give_way(newest, swaps=relief is Relief.SWAP)
 
     def break_deadlock(self, now_s: float) -> None:
@@ -101,6 +101,15 @@ class Preempting:
             self._waiting.return_to_queue(refused.group)
         else:
             self._drop(refused.group, FinishReason.DROPPED_POOL_FULL, now_s)
+
+    def _relief(self, victim: Candidate) -> Relief:
+        relief = self._policies.pressure(victim, self._policies.costs)
+        if not isinstance(relief, Relief):
+            raise ValueError(
+                f"the pressure policy returned {relief!r}; it must return a Relief, such "
+                "as Relief.RECOMPUTE."
+            )
+        return relief
 
     def _victim(self, needy: Request) -> Candidate | None:
         candidates = self._running.candidates()

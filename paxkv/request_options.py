@@ -8,6 +8,8 @@ from typing import Any
 
 from paxkv.checks import Check, flag, integer, integer_in, named, number_where, optional
 
+_POSITION = integer_in(0, 2**31 - 1, "give a position in the prompt")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -31,7 +33,8 @@ class Media:
     equal placeholder tokens apart, in keys only.
 
     Raises:
-      ValueError: the digest is too short, or the span is empty.
+      TypeError, ValueError: a field of the wrong type, a digest that is too short, or an
+        empty span.
     """
 
     kind: str  # "image", "audio", "embedding", ...
@@ -40,12 +43,15 @@ class Media:
     end: int
 
     def __post_init__(self):
+        named("media kind", self.kind, _text)
+        for field in ("start", "end"):
+            named(f"media {field}", getattr(self, field), _POSITION)
         if not isinstance(self.digest, bytes) or len(self.digest) < 16:
             raise ValueError(
                 f"media digest {self.digest!r} must be bytes, at least 16 of them; give "
                 "the whole digest of the content, such as hashlib.sha256(data).digest()."
             )
-        if not 0 <= self.start < self.end:
+        if self.start >= self.end:
             raise ValueError(
                 f"media spans tokens [{self.start}, {self.end}); give 0 <= start < end."
             )
@@ -59,7 +65,7 @@ class Retention:
     default `duration_s` after the release.
 
     Raises:
-      TypeError, ValueError: a priority or duration of the wrong type or out of range.
+      TypeError, ValueError: a field of the wrong type or out of range, or an empty span.
     """
 
     start: int = 0
@@ -68,6 +74,12 @@ class Retention:
     duration_s: float | None = None  # None: without limit
 
     def __post_init__(self):
+        named("retention start", self.start, _POSITION)
+        named("retention end", self.end, optional(_POSITION))
+        if self.end is not None and self.start >= self.end:
+            raise ValueError(
+                f"retention spans tokens [{self.start}, {self.end}); give start < end."
+            )
         named("retention priority", self.priority, integer_in(0, 100, "35 is usual"))
         named(
             "retention duration_s",

@@ -71,7 +71,11 @@ class Running:
         tables = self.tables
         row = tables.acquire()
         tables.request_ids[row] = request.request_id
-        num_cached = self.allocator.admit(row, request, keep_free)
+        try:
+            num_cached = self.allocator.admit(row, request, keep_free)
+        except BaseException:  # a policy's, perhaps: the row must not be lost with it
+            tables.release(row)
+            raise
         if num_cached is None:
             tables.release(row)
             return None

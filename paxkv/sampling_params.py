@@ -1,10 +1,20 @@
 """How the next token of a request is chosen, and when the request ends."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paxkv.checks import Check, flag, integer, integer_in, number, number_where, optional
+from paxkv.checks import (
+    MAX_NUMBER,
+    Check,
+    flag,
+    integer,
+    integer_in,
+    number,
+    number_where,
+    optional,
+)
 
 MAX_LOGPROBS = 20  # most alternatives reported per token
 MAX_SEED = 2**64 - 1
@@ -87,6 +97,12 @@ class SamplingParams:
         if self.num_sequences < self.n:
             return [f"best_of={self.best_of} is less than n={self.n}; draw as many"]
         if self.use_beam_search:
+            if abs(self.length_penalty) * math.log(self.max_tokens) > math.log(MAX_NUMBER):
+                return [
+                    f"length_penalty={self.length_penalty} takes max_tokens="
+                    f"{self.max_tokens} ** length_penalty beyond {MAX_NUMBER}; 0 to 2 is "
+                    "usual"
+                ]
             return self._set_beside("use_beam_search", _NEUTRAL_FOR_BEAMS)
         if self.num_sequences > self.n:  # ranked before any text is known
             return self._set_beside("best_of > n", {"stop": ((),)})

@@ -93,12 +93,17 @@ class PagedAllocator:
                     f"{usable * self.block_size:,} positions; raise num_blocks or shorten "
                     "it."
                 )
-            each = f", each of {beams} beams" if beams else ""
+            if beams:
+                return (
+                    f"{beams} beams of {positions:,} positions need "
+                    f"{shared + beams * own:,} blocks of {self.block_size}, of which they "
+                    f"share {shared:,}; the pool has {usable:,}. Raise num_blocks, or "
+                    "lower best_of, max_tokens or block_size."
+                )
             return (
                 f"A prompt of {num_prompt:,} tokens with max_tokens="
-                f"{request.sampling.max_tokens:,}{each} needs {positions:,} positions, the "
-                f"pool has {usable * self.block_size:,}; raise num_blocks or lower "
-                "max_tokens."
+                f"{request.sampling.max_tokens:,} needs {positions:,} positions, the pool "
+                f"has {usable * self.block_size:,}; raise num_blocks or lower max_tokens."
             )
         return None
 

@@ -107,7 +107,7 @@ def count_blocks(
         assert not refused, refused
     assert isinstance(scheduler.allocator, PagedAllocator)
     pools = scheduler.allocator.pools
-    by_owners: tuple[dict[int, int], ...] = ()
+    by_owners: tuple[dict[int, int], ...] = tuple({} for _ in windows)
     num_copied = [0] * len(windows)
     num_computed = num_hits = 0
     while scheduler.has_unfinished:

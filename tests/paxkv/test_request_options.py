@@ -64,7 +64,7 @@ def test_a_media_digest_is_kept_at_full_width(digest):
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 3), (4, 3)])
 def test_media_span_at_least_one_token(start, end):
-    with pytest.raises(ValueError, match="give 0 <= start < end"):
+    with pytest.raises(ValueError, match="give (0 <= start < end|a position)"):
         Media(kind="image", digest=DIGEST, start=start, end=end)
 
 
@@ -113,3 +113,29 @@ def test_annotations_agree_with_the_checks():
     with pytest.raises(TypeCheckError):
         RequestOptions(salt=1)
     assert unchecked(RequestOptions, priority=np.int64(3)).priority == 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"start": "a"},
+        {"start": -1},
+        {"start": 0.5},
+        {"end": "z"},
+        {"start": 5, "end": 5},
+        {"start": None},
+    ],
+)
+def test_a_retention_spans_positions(fields):
+    with pytest.raises((TypeError, ValueError), match="retention"):
+        unchecked(Retention, **fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": ["a"]}, {"kind": ""}, {"start": 0.5}, {"end": 2**70}, {"start": "a"}],
+)
+def test_media_span_positions_and_have_a_kind(fields):
+    whole = {"kind": "image", "digest": b"x" * 16, "start": 0, "end": 3}
+    with pytest.raises((TypeError, ValueError), match="media"):
+        unchecked(Media, **whole | fields)

@@ -121,3 +121,44 @@ def test_what_the_host_lost_is_computed_again():
         assert (*early, *told.tokens[request_id, 0]) == tokens
     recomputed = [one.num_recomputed_tokens for one in told.metrics.values()]
     assert sum(recomputed) > 0
+
+
+def test_an_exception_of_a_policy_takes_no_row():
+    engine = make_engine(num_blocks=40, scheduling="fcfs")
+    engine.add(range(1, 6), PLAIN)
+    allocator = engine.scheduler.allocator
+    admit, calls = allocator.admit, []
+
+    def fails_once(row, request, free):
+        calls.append(row)
+        if len(calls) == 1:
+            raise RuntimeError("a policy's own fault")
+        return admit(row, request, free)
+
+    allocator.admit = fails_once
+    with pytest.raises(RuntimeError, match="own fault"):
+        engine.step()
+    assert finishes(serve(engine), 0) == [FinishReason.LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("family", "policy"),
+    [("eviction", "os:getcwd"), ("admission", "os:getcwd"), ("eviction", "lruu")],
+)
+def test_what_is_no_policy_is_refused_by_the_config(family, policy):
+    with pytest.raises(ValueError, match=f"{family}='{policy}' cannot be used"):
+        make_engine(**{family: policy})
+
+
+def test_a_pressure_policy_must_say_what_to_do():
+    engine = make_engine(num_blocks=9, preempt_every=2)
+    policies = engine.scheduler.policies
+    object.__setattr__(policies, "pressure", lambda victim, costs: None)
+    engine.add(range(1, 9), PLAIN)
+    with pytest.raises(ValueError, match="must return a Relief"):
+        serve(engine)
+
+
+def test_a_request_id_is_an_int64():
+    with pytest.raises(ValueError, match="request_id=9223372036854775808 must be in"):
+        make_engine().add((1, 2), PLAIN, request_id=2**63)
