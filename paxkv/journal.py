@@ -1,7 +1,9 @@
 """What planning has decided about blocks since the last plan: moves, and events."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from paxkv.block_pool import BlockPool
 from paxkv.events import Event, EventKind, Listener
 from paxkv.moves import CopyBlock, Move, Poison
 
@@ -34,6 +36,30 @@ class Journal:
     def take_moves(self) -> tuple[Move, ...]:
         moves, self._moves = tuple(self._moves), []
         return moves
+
+    def tell(
+        self, kind: EventKind, group: int, blocks: Sequence[int], request_id: int
+    ) -> None:
+        """What has become of blocks, if there are any."""
+        if blocks and self.listener is not None:
+            self.emit(kind, group=group, blocks=tuple(blocks), request_id=request_id)
+
+    def gave_up(
+        self, group: int, pool: BlockPool, blocks: Sequence[int], request_id: int
+    ) -> None:
+        """A request has given up its share in blocks, each named once: others own them
+        still, or they are free, or stay cached."""
+        if self.listener is None:
+            return
+        kinds: dict[EventKind, list[int]] = {}
+        for block in blocks:
+            if pool.refcounts[block]:
+                kind = EventKind.RELEASE
+            else:
+                kind = EventKind.FREE if pool.node_of[block] is None else EventKind.RETAIN
+            kinds.setdefault(kind, []).append(block)
+        for kind, some in kinds.items():
+            self.tell(kind, group, some, request_id)
 
     def emit(self, kind: EventKind, **fields: Any) -> None:
         """Tells the listener, if there is one."""

@@ -86,6 +86,10 @@ class SequenceTables:
         self.num_prompt_tokens[row] = num_prompt
         self.num_tokens[row] = num_known
 
+    def num_filled(self, row: int) -> int:
+        """Positions whose K/V is in the row's blocks: the next to write is after them."""
+        return max(int(self.num_computed[row]), int(self.first_write[row]))
+
     def append_token(self, row: int, token_id: int) -> None:
         """One more token is known."""
         self.tokens[row, self.num_tokens[row]] = token_id

@@ -1,7 +1,5 @@
 """A hit becomes a table: found blocks are shared, fetched from the tiers, or copied."""
 
-from collections.abc import Sequence
-
 from paxkv.allocators.prefix_hit import DiskBlock, Hit
 from paxkv.block_pool import NULL_BLOCK, BlockPool
 from paxkv.events import EventKind
@@ -28,7 +26,7 @@ class HitTaking:
         held = self._hold(hit)
         for group, pool in enumerate(self._cache.pools):
             pool.share(blocks := hit.device_blocks(group))
-            self._tell(EventKind.SHARE, group, blocks, request)
+            self._journal.tell(EventKind.SHARE, group, blocks, request.request_id)
         self._cache.use([*hit.path, *((hit.part[0],) if hit.part else ())])
         for group, pool in enumerate(self._cache.pools):
             self._take_path(group, pool, row, request, hit)
@@ -81,16 +79,18 @@ class HitTaking:
         for group, pool in enumerate(self._cache.pools):
             if node.blocks[group] != NULL_BLOCK:
                 pool.share([node.blocks[group]])
-                self._tell(EventKind.SHARE, group, [node.blocks[group]], request)
+                self._journal.tell(
+                    EventKind.SHARE, group, [node.blocks[group]], request.request_id
+                )
             else:
                 (block,) = pool.allocate(1)
                 # evicting may have pruned a node that had no block yet
                 node = self._cache.insert(parent, found.key, self._cache.block_size)
                 node.digest = found.digest
-                self._tell(EventKind.ALLOCATE, group, [block], request)
+                self._journal.tell(EventKind.ALLOCATE, group, [block], request.request_id)
                 payload = found.payloads[group]
                 self._journal.add(Load(group=group, payload=payload, block=block))
-                self._tell(EventKind.LOAD, group, [block], request)
+                self._journal.tell(EventKind.LOAD, group, [block], request.request_id)
                 self._cache.attach(node, group, block)
             self._tables.append(group, row, [node.blocks[group]])
         return node
@@ -99,7 +99,7 @@ class HitTaking:
         """A block of the row's own that begins like the node's."""
         for group, pool in enumerate(self._cache.pools):
             (block,) = pool.allocate(1)
-            self._tell(EventKind.ALLOCATE, group, [block], request)
+            self._journal.tell(EventKind.ALLOCATE, group, [block], request.request_id)
             self._tables.append(group, row, [block])
             source = node.blocks[group]
             if source != NULL_BLOCK:
@@ -112,7 +112,7 @@ class HitTaking:
         self, group: int, slot: int, block: int, request: Request, *, new: bool = True
     ) -> None:
         if new:
-            self._tell(EventKind.ALLOCATE, group, [block], request)
+            self._journal.tell(EventKind.ALLOCATE, group, [block], request.request_id)
         self._journal.add(SwapIn(group=group, host_slot=slot, block=block))
         self._journal.emit(
             EventKind.SWAP_IN,
@@ -121,11 +121,3 @@ class HitTaking:
             slots=(slot,),
             request_id=request.request_id,
         )
-
-    def _tell(
-        self, kind: EventKind, group: int, blocks: Sequence[int], request: Request
-    ) -> None:
-        if blocks:
-            self._journal.emit(
-                kind, group=group, blocks=tuple(blocks), request_id=request.request_id
-            )

@@ -235,8 +235,7 @@ class PagedAllocator:
     def give_back_unfilled(self, row: int) -> None:
         """Frees blocks for tokens that were planned, where the row gives way instead."""
         tables = self._tables
-        filled = max(int(tables.num_computed[row]), int(tables.first_write[row]))
-        covering = -(-filled // self.block_size)
+        covering = -(-tables.num_filled(row) // self.block_size)
         for group in range(len(self.pools)):
             self._give_up(group, row, tables.cut(group, row, covering))
 
@@ -294,8 +293,7 @@ class PagedAllocator:
     def _shared_tail(self, row: int) -> list[int]:
         """Groups in which the next token to write falls into a block with two owners."""
         tables = self._tables
-        position = max(int(tables.num_computed[row]), int(tables.first_write[row]))
-        index, offset = divmod(position, self.block_size)
+        index, offset = divmod(tables.num_filled(row), self.block_size)
         if offset == 0:
             return []
         return [
@@ -306,8 +304,7 @@ class PagedAllocator:
 
     def _copy_on_write(self, group: int, row: int) -> None:
         tables, pool = self._tables, self.pools[group]
-        position = max(int(tables.num_computed[row]), int(tables.first_write[row]))
-        index = position // self.block_size
+        index = tables.num_filled(row) // self.block_size
         shared = int(tables.block_tables[group][row, index])
         (own,) = pool.allocate(1)
         self._tell(EventKind.ALLOCATE, group, [own], row)
@@ -320,22 +317,7 @@ class PagedAllocator:
         if self._poison:
             lost = [b for b in blocks if not pool.refcounts[b] and pool.node_of[b] is None]
             self.journal.poison(group, lost)
-        if self.journal.listener is None:
-            return
-        kinds: dict[EventKind, list[int]] = {}
-        for block in blocks:
-            if pool.refcounts[block]:
-                kind = EventKind.RELEASE
-            else:
-                kind = EventKind.FREE if pool.node_of[block] is None else EventKind.RETAIN
-            kinds.setdefault(kind, []).append(block)
-        for kind, some in kinds.items():
-            self._tell(kind, group, some, row)
+        self.journal.gave_up(group, pool, blocks, int(self._tables.request_ids[row]))
 
     def _tell(self, kind: EventKind, group: int, blocks: Sequence[int], row: int) -> None:
-        self.journal.emit(
-            kind,
-            group=group,
-            blocks=tuple(blocks),
-            request_id=int(self._tables.request_ids[row]),
-        )
+        self.journal.tell(kind, group, blocks, int(self._tables.request_ids[row]))

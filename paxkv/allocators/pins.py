@@ -40,10 +40,7 @@ class Pins:
             blocks = [node.blocks[group] for node in path if node.blocks[group]]
             pool.share(blocks)
             self.owned[group].update(blocks)
-            if blocks:
-                self._journal.emit(
-                    EventKind.SHARE, group=group, blocks=tuple(blocks), request_id=PIN
-                )
+            self._journal.tell(EventKind.SHARE, group, blocks, PIN)
         return len(path) * self._cache.block_size
 
     def unpin(self, tokens: tuple[int, ...], options: RequestOptions) -> int:
@@ -86,8 +83,4 @@ class Pins:
         """Takes pins away, one after the other."""
         for block in reversed(blocks):
             pool.free([block])
-            kind = EventKind.RELEASE
-            if not pool.refcounts[block]:
-                has_key = pool.node_of[block] is not None
-                kind = EventKind.RETAIN if has_key else EventKind.FREE
-            self._journal.emit(kind, group=group, blocks=(block,), request_id=PIN)
+            self._journal.gave_up(group, pool, [block], PIN)

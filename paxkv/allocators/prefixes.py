@@ -193,11 +193,10 @@ class PrefixSharing:
                 self.cache.attach(node, group, own)
             elif self._deduplicate:
                 pool.share([known])
-                self._tell(EventKind.SHARE, group, [known], request)
+                self._journal.tell(EventKind.SHARE, group, [known], request.request_id)
                 self._tables.block_tables[group][row, index] = known  # before the free
                 pool.free([own])
-                kind = EventKind.RELEASE if pool.refcounts[own] else EventKind.FREE
-                self._tell(kind, group, [own], request)
+                self._journal.gave_up(group, pool, [own], request.request_id)
             else:
                 pool.duplicates.add(own)
         self.cache.write_through(node)
@@ -229,11 +228,3 @@ class PrefixSharing:
             end = len(request.prompt_ids) if wish.end is None else wish.end
             if wish.start < start + node.num_tokens and start < end:
                 node.priority, node.duration_s = wish.priority, wish.duration_s
-
-    def _tell(
-        self, kind: EventKind, group: int, blocks: Sequence[int], request: Request
-    ) -> None:
-        if blocks:
-            self._journal.emit(
-                kind, group=group, blocks=tuple(blocks), request_id=request.request_id
-            )
