@@ -8,6 +8,7 @@ request ends.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import compress
 
 from paxkv.accounting import step_metrics
@@ -209,9 +210,10 @@ class Scheduler:
             self.policies.admission.step_planned()
         started = [self.delivering.start_row(request) for request in starting]
         plan = self._plan_of(lengths, now_s, started, refused is not None)
-        self._uncommitted = None if plan.is_empty else plan
-        if not plan.is_empty:  # else the next one tells of them
-            self._num_told = self.num_preemptions
+        if plan.is_empty:  # nobody sees it, and the next one tells of preemptions
+            self._uncommitted, plan = None, replace(plan, num_preempted=0)
+        else:
+            self._uncommitted, self._num_told = plan, self.num_preemptions
         stands_still = not (len(plan.rows) or started or self.roster.num_news)
         if stands_still and self.running.requests:
             # all stand still: the newest gives way, whatever the policy

@@ -1,7 +1,9 @@
 """Settings of every test: hypothesis profiles, and skips of what needs a device."""
 
 import os
+import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -12,6 +14,15 @@ DEVICE_MARKERS = ("gpu", "tpu")
 settings.register_profile("developer", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def give_programs_back() -> Iterator[None]:
+    """Each compiled program holds memory maps, of which Linux gives a process 65,530: the
+    compiler crashes when thousands of programs have used them up."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, get_args
 
+import jax
 import numpy as np
 import pytest
 
@@ -41,6 +42,7 @@ PREEMPT_EVERY = (0, 1, 2, 3, 7)
 IMPLEMENTATIONS = ("xla", "cpu") if find_spec("numba") else ("xla",)
 GRAIN, WRITES = get_args(Granularity), get_args(HostWrite)
 ENGINE_SEED = 0
+CASES_PER_CLEARING = 50
 
 
 PRESSURES = tuple(name for name in PRESSURE_POLICIES if name != "reject")
@@ -220,8 +222,10 @@ def test_each_axis_alone(case):
 
 
 def test_random_combinations(request):
-    for case in combined(request.config.getoption("--random-cases")):
+    for index, case in enumerate(combined(request.config.getoption("--random-cases"))):
         assert_same_tokens(case, SHORT_LENGTHS)
+        if index % CASES_PER_CLEARING == CASES_PER_CLEARING - 1:
+            jax.clear_caches()  # see `give_programs_back` in conftest.py
 
 
 def test_cancellation_at_every_step():

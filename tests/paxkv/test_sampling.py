@@ -23,7 +23,7 @@ V = 12
 LEAST_P_VALUE = 1e-3  # of a fixed seed, so a failure is no bad luck
 
 jit_sample = jax.jit(sample, static_argnums=2)
-jit_scores = jax.jit(scores, static_argnums=3)
+jit_scores = jax.jit(scores, static_argnums=2)
 jit_noise = jax.jit(gumbel_noise, static_argnums=3)
 GREEDY = SamplingFeatures()
 EVERYTHING = SamplingFeatures(
@@ -46,6 +46,7 @@ def inputs_of(num_rows: int, vocab_size: int = V, **changes) -> SamplingInputs:
         "presence_penalty": full(0, np.float32),
         "frequency_penalty": full(0, np.float32),
         "seeds": np.zeros((num_rows, 2), np.uint32),
+        "sample_indices": np.zeros(num_rows, np.int32),
         "positions": np.arange(num_rows, dtype=np.int32),
         "bias_ids": np.zeros((num_rows, 0), np.int32),
         "bias_values": np.zeros((num_rows, 0), np.float32),

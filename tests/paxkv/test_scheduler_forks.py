@@ -199,7 +199,7 @@ def test_a_fork_in_a_full_pool_gives_way_before_its_first_step():
     scheduler = make_scheduler(num_blocks=4, watermark=0.0)
     add(scheduler, make_request(9, 3, request_id=0))
     step(scheduler)
-    fork(scheduler, 0, 1)
+    scheduler.fork(0, make_request(9, 3, request_id=1))
     plan = step(scheduler)
     assert [request.request_id for request in plan.requests] == [0]
     assert plan.started == ()

@@ -62,7 +62,9 @@ def compiled_memory(shape: StepShape, num_blocks_factor: int, dtype: str):
         free_bytes=2**40,
     )
     num_blocks = POOL_BYTES // sized.bytes_per_block * num_blocks_factor
-    sized = dataclasses.replace(sized, blocks_per_group=(num_blocks,))
+    sized = dataclasses.replace(
+        sized, blocks_per_group=(num_blocks,) * len(sized.layers_per_group)
+    )
     cache = jax.eval_shape(sized.allocate)
     widths = (MAX_CONTEXT // BLOCK_SIZE,) * len(sized.layers_per_group)
     tables = SequenceTables(16, MAX_CONTEXT, widths)
