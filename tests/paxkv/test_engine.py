@@ -206,7 +206,7 @@ def test_a_step_that_fails_can_be_planned_again():
         ({"request_id": "abc"}, TypeError, "request_id='abc' is no integer; give"),
         ({"request_id": True}, TypeError, "request_id=True is a bool.*; give"),
         ({"request_id": 1.0}, TypeError, "request_id=1.0 is no integer; give"),
-        ({"request_id": -1}, ValueError, "request_id=-1 must be >= 0; give"),
+        ({"request_id": -1}, ValueError, "request_id=-1 must be in 0..9.*; give"),
         ({"arrival_s": math.nan}, ValueError, "arrival_s=nan must be finite.*; give"),
         ({"arrival_s": math.inf}, ValueError, "arrival_s=inf must be finite.*; give"),
         ({"arrival_s": "now"}, TypeError, "arrival_s='now' is a str.*; give"),
