@@ -58,19 +58,9 @@ TORCH = flags.DEFINE_string("torch_python", None, "An interpreter that has torch
 OUT = flags.DEFINE_string("out", None, "A file of rows, that a second run completes.")
 
 
-def numbers(flag: flags.FlagHolder) -> list[int]:
-    try:
-        values = [int(x) for x in flag.value]
-    except ValueError as error:
-        raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
-    if not values or min(values) < 1:
-        raise app.UsageError(f"--{flag.name}={values} must be at least 1.")
-    return values
-
-
 def make_problems() -> list[Problem]:
     """The product of the flags, without what is too large."""
-    heads = numbers(HEADS)
+    heads = entry.numbers(HEADS)
     if len(heads) != 3 or heads[0] % heads[1]:
         raise app.UsageError(f"--heads={heads} must be H, K, D with H a multiple of K.")
     if unknown := set(POOLS.value) - set(POOL_DTYPES):
@@ -89,9 +79,9 @@ def make_problems() -> list[Problem]:
             is_prefill=MODE.value == "prefill",
         )
         for dtype in POOLS.value
-        for context in numbers(CONTEXTS)
-        for batch in numbers(BATCHES)
-        for block_size in numbers(BLOCK_SIZES)
+        for context in entry.numbers(CONTEXTS)
+        for batch in entry.numbers(BATCHES)
+        for block_size in entry.numbers(BLOCK_SIZES)
     ]
     return [problem for problem in problems if problem.kv_bytes <= MAX_GB.value * 1e9]
 

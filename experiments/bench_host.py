@@ -49,16 +49,6 @@ PEER_SCRIPT = Path(__file__).parents[1] / "scripts" / "peer_vllm_host.py"
 POOL_CONTEXT = 512  # tokens: short requests, which fit in the smallest pool
 
 
-def numbers(flag: flags.FlagHolder) -> list[int]:
-    try:
-        values = [int(x) for x in flag.value]
-    except ValueError as error:
-        raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
-    if not values or min(values) < 1:
-        raise app.UsageError(f"--{flag.name}={values} must be at least 1.")
-    return values
-
-
 def timed(
     stream: Stream, peer: Peer | None, pools: Sequence[int] = (), *, steps: bool = True
 ) -> dict[str, Any]:
@@ -81,7 +71,7 @@ def timed(
 def cases(peer: Peer | None) -> Iterator[tuple[dict[str, Any], list[Measure]]]:
     """What each case found: a row, and its measures."""
     steps, seed = STEPS.value, SEED.value
-    for running in numbers(RUNNING):
+    for running in entry.numbers(RUNNING):
         stream = record_serving(seed, running, steps, requests_end=False)
         row = timed(stream, peer)
         name = f"plan + pack + commit, {running} decoding"
@@ -144,7 +134,7 @@ def look_up_cases(peer: Peer | None) -> Iterator[tuple[dict[str, Any], list[Meas
 
 def pools_case() -> tuple[dict[str, Any], list[Measure]]:
     """The same decode steps in pools of several sizes."""
-    pools = numbers(POOLS)
+    pools = entry.numbers(POOLS)
     most_steps = POOL_CONTEXT // 2 - POOL_RUNNING.value // 64 - 8
     if most_steps < 1:
         raise app.UsageError(

@@ -36,6 +36,22 @@ def run(main: Callable[[], int | None], *, config: str | None = None) -> None:
     app.run(checked_main, flags_parser=parse)
 
 
+def integers(flag: flags.FlagHolder) -> list[int]:
+    """The numbers of a list flag; an `app.UsageError` names what is none."""
+    try:
+        return [int(text) for text in flag.value]
+    except ValueError as error:
+        raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
+
+
+def numbers(flag: flags.FlagHolder) -> list[int]:
+    """The same, of at least one number ≥ 1."""
+    values = integers(flag)
+    if not values or min(values) < 1:
+        raise app.UsageError(f"--{flag.name}={values} must be at least 1.")
+    return values
+
+
 def _leave(message: str) -> NoReturn:
     print(message, file=sys.stderr)
     sys.exit(2)  # 1 says that what was asked for ran and failed

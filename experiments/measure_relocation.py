@@ -36,13 +36,6 @@ ROUNDS = flags.DEFINE_integer("rounds", 15, "Timed runs of each size.", lower_bo
 OUT = flags.DEFINE_string("out", None, "A file that a row is added to.")
 
 
-def sizes(flag: flags.FlagHolder) -> list[int]:
-    try:
-        return [int(text) for text in flag.value]
-    except ValueError as error:
-        raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
-
-
 def line_text(label: str, line: Line) -> str:
     medians = ", ".join(
         f"{size}: {1e3 * seconds:.3g}"
@@ -70,8 +63,8 @@ def main() -> int:
         bench = RelocationBench(
             config,
             load_decoder(MODEL.value, DTYPE.value),
-            block_counts=sizes(BLOCKS),
-            token_counts=sizes(TOKENS),
+            block_counts=entry.integers(BLOCKS),
+            token_counts=entry.integers(TOKENS),
         )
     except (ValueError, OSError, ImportError) as error:
         raise app.UsageError(str(error)) from error

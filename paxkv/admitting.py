@@ -1,15 +1,14 @@
 """Which waiting requests get a row and blocks in a step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from paxkv.config import SchedulerConfig
 from paxkv.events import EventKind
 from paxkv.policies.chosen import Policies
+from paxkv.roster import Drop
 from paxkv.running import RowLengths, Running
-from paxkv.types import FinishReason, Group, Request
+from paxkv.types import FinishReason, Request
 from paxkv.waiting import WaitingQueue
-
-Drop = Callable[[Group, FinishReason, float], None]
 
 
 class Admitting:

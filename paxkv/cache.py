@@ -15,6 +15,7 @@ from pallas_kernels.layout import KVLayout, kv_layout
 from paxkv.config import CacheConfig
 from paxkv.models.cache_groups import group_windows, layers_per_group
 from paxkv.models.config import ModelConfig
+from paxkv.sequence_tables import most_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +154,11 @@ def _blocks_per_sequence(
     model: ModelConfig, cache: CacheConfig, max_context: int, max_new_tokens: int
 ) -> list[int]:
     """Per group, blocks that one sequence holds at most (`PagedAllocator`)."""
-    covering = -(-max_context // cache.block_size)
+    is_paged = cache.allocator == "paged"
     return [
-        covering
-        if window is None or cache.allocator != "paged"
-        else min(covering, -(-(window + max_new_tokens) // cache.block_size) + 1)
+        most_blocks(
+            max_context, cache.block_size, window if is_paged else None, max_new_tokens
+        )
         for window in group_windows(model)
     ]
 

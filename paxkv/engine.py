@@ -8,7 +8,7 @@ from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from paxkv.allocators.prefixes import PrefixSharing
 from paxkv.checks import integer_in, named, number
-from paxkv.request_options import RequestOptions
+from paxkv.request_options import RequestOptions, require_options
 from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.scheduler import Scheduler
 from paxkv.types import (
@@ -86,11 +86,7 @@ class Engine:
           TypeError: an argument, or one of the token ids, is of the wrong type.
         """
         sampling = require_sampling_params(sampling, "sampling")
-        options = RequestOptions() if options is None else options
-        if not isinstance(options, RequestOptions):
-            raise TypeError(
-                f"options={options!r} is a {type(options).__name__}; give a RequestOptions."
-            )
+        options = require_options(options)
         request_id = self._id(request_id)
         if arrival_s is None:
             arrival_s = self.clock()
@@ -167,7 +163,7 @@ class Engine:
         Raises:
           ValueError: the engine has no prefix cache, or a token id is no int32.
         """
-        return self._prefixes().pins.pin(tuple(prompt_ids), options or RequestOptions())
+        return self._prefixes().pins.pin(tuple(prompt_ids), require_options(options))
 
     def unpin_prefix(
         self, prompt_ids: Sequence[int], options: RequestOptions | None = None
@@ -177,7 +173,7 @@ class Engine:
         Raises:
           ValueError: the engine has no prefix cache, or a token id is no int32.
         """
-        return self._prefixes().pins.unpin(tuple(prompt_ids), options or RequestOptions())
+        return self._prefixes().pins.unpin(tuple(prompt_ids), require_options(options))
 
     def reset_prefix_cache(self) -> int:
         """Forgets all cached prefixes, the pinned ones too; how many blocks got free.

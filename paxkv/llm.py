@@ -15,7 +15,7 @@ from paxkv.checks import integer, named
 from paxkv.config import CacheConfig, EngineConfig, SchedulerConfig
 from paxkv.models.loading import load_decoder
 from paxkv.outputs import RequestOutput, RequestText
-from paxkv.request_options import RequestOptions
+from paxkv.request_options import RequestOptions, require_options
 from paxkv.sampling_params import SamplingParams, require_sampling_params
 from paxkv.tokenizer import Tokenizer
 from paxkv.types import FinishReason, RequestUpdate
@@ -298,14 +298,9 @@ def _one_each(sampling: Any, count: int) -> list[SamplingParams]:
 
 def _options_each(options: Any, count: int) -> list[RequestOptions]:
     listed = isinstance(options, Sequence) and not isinstance(options, str | bytes)
-    each = list(options) if listed else [options or RequestOptions()] * count
+    each = list(options) if listed else [options] * count
     if len(each) != count:
         raise ValueError(
             f"{len(each)} options for {count} prompts; give one, or one per prompt."
         )
-    for one in each:
-        if not isinstance(one, RequestOptions):
-            raise TypeError(
-                f"options={one!r} is a {type(one).__name__}; give a RequestOptions."
-            )
-    return each
+    return [require_options(one) for one in each]

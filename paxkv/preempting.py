@@ -1,18 +1,15 @@
 """Blocks for the running sequences, and who gives way where there are none."""
 
-from collections.abc import Callable
-
 from paxkv.config import SchedulerConfig
 from paxkv.events import EventKind
 from paxkv.policies.chosen import Policies
 from paxkv.policies.pressure import Relief
 from paxkv.policies.victim import Candidate, choose_victim
+from paxkv.roster import Drop
 from paxkv.running import RowLengths, Running
 from paxkv.samples import restart_beams
-from paxkv.types import FinishReason, Group, Request
+from paxkv.types import FinishReason, Request
 from paxkv.waiting import WaitingQueue
-
-Drop = Callable[[Group, FinishReason, float], None]
 
 
 class Preempting:

@@ -15,8 +15,8 @@ from paxkv.cache_keys import TOKEN_BYTES, BlockKey, Part, block_key
 from paxkv.events import EventKind
 from paxkv.idle_blocks import IdleBlocks
 from paxkv.journal import Journal
-from paxkv.policies.eviction import DEFAULT_PRIORITY, EvictionPolicy
-from paxkv.request_options import Media
+from paxkv.policies.eviction import EvictionPolicy
+from paxkv.request_options import DEFAULT_PRIORITY, Media
 from paxkv.tiers.host_tier import HostTier
 
 NO_SLOT = -1

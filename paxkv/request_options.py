@@ -8,6 +8,7 @@ from typing import Any
 
 from paxkv.checks import Check, flag, integer, integer_in, named, number_where, optional
 
+DEFAULT_PRIORITY = 35  # of 0..100, as TensorRT-LLM has it
 _POSITION = integer_in(0, 2**31 - 1, "give a position in the prompt")
 
 
@@ -70,7 +71,7 @@ class Retention:
 
     start: int = 0
     end: int | None = None  # None: to the end of the prompt
-    priority: int = 35
+    priority: int = DEFAULT_PRIORITY
     duration_s: float | None = None  # None: without limit
 
     def __post_init__(self):
@@ -110,6 +111,21 @@ class RequestOptions:
     def __post_init__(self):
         for name, check in _CHECKS.items():
             named(name, getattr(self, name), check)
+
+
+def require_options(value: Any) -> RequestOptions:
+    """The value, if it is what it should be; None stands for the defaults.
+
+    Raises:
+      TypeError: it is something else.
+    """
+    if value is None:
+        return RequestOptions()
+    if not isinstance(value, RequestOptions):
+        raise TypeError(
+            f"options={value!r} is a {type(value).__name__}; give a RequestOptions."
+        )
+    return value
 
 
 def _text(value: Any) -> str:

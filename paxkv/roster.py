@@ -1,6 +1,6 @@
 """The unfinished requests: how they come in, and how they end."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from paxkv.events import EventKind
 from paxkv.policies.chosen import Policies
@@ -9,6 +9,9 @@ from paxkv.running import Running
 from paxkv.samples import beam_results, best_samples
 from paxkv.types import Finish, FinishReason, Group, Request, RequestMetrics, RequestUpdate
 from paxkv.waiting import WaitingQueue
+
+# Ends a request while planning: `Roster.drop`.
+Drop = Callable[[Group, FinishReason, float], None]
 
 
 class Roster:

@@ -46,16 +46,21 @@ def child_of(parent: Request, sample_index: int) -> Request:
         group=parent.group,
         sample_index=sample_index,
         rank=(*parent.rank[:2], sample_index),
-        output_ids=list(parent.output_ids),
-        prompt_bytes=parent.prompt_bytes,
         cumulative_logprob=parent.cumulative_logprob,
-        num_prompt_logprobs=parent.num_prompt_logprobs,
-        num_cached_tokens=parent.num_cached_tokens,
         num_preemptions=parent.num_preemptions,
-        first_scheduled_s=parent.first_scheduled_s,
-        token_times_s=list(parent.token_times_s),
     )
+    inherit(child, parent)
     return child
+
+
+def inherit(child: Request, parent: Request) -> None:
+    """A sequence that goes on from where its parent is has the parent's progress."""
+    child.output_ids = list(parent.output_ids)
+    child.prompt_bytes = parent.prompt_bytes
+    child.num_prompt_logprobs = parent.num_prompt_logprobs
+    child.num_cached_tokens = parent.num_cached_tokens
+    child.first_scheduled_s = parent.first_scheduled_s
+    child.token_times_s = list(parent.token_times_s)
 
 
 def fan_out(request: Request, running: Running) -> tuple[list[Request], list[Request]]:

@@ -26,7 +26,7 @@ from paxkv.request_options import Adapter
 from paxkv.requests import ended_early, rejection
 from paxkv.roster import Roster
 from paxkv.running import RowLengths, Running
-from paxkv.samples import make_group
+from paxkv.samples import inherit, make_group
 from paxkv.sequence_tables import SequenceTables
 from paxkv.swapping import Swapper
 from paxkv.types import (
@@ -144,12 +144,7 @@ class Scheduler:
         """
         parent = self._forkable(request_id, child)
         finish = self._rejection(child)
-        child.output_ids = list(parent.output_ids)
-        child.prompt_bytes = parent.prompt_bytes
-        child.num_prompt_logprobs = parent.num_prompt_logprobs
-        child.first_scheduled_s = parent.first_scheduled_s
-        child.token_times_s = list(parent.token_times_s)
-        child.num_cached_tokens = parent.num_cached_tokens
+        inherit(child, parent)
         group = make_group(child, self._stop_token_ids(child), self._max_context)
         self.roster.enter(child)
         news = [RequestUpdate(child.request_id, new_token_ids=tuple(parent.output_ids))]

@@ -8,6 +8,17 @@ from jaxtyping import Int32
 from paxkv.block_pool import NULL_BLOCK
 
 
+def most_blocks(
+    num_tokens: int, block_size: int, window: int | None, max_new_tokens: int
+) -> int:
+    """Blocks that a sequence of `num_tokens` holds at most: of all its tokens, or of a
+    window and the tokens of one step if these are fewer."""
+    covering = -(-num_tokens // block_size)
+    if window is None:
+        return covering
+    return min(covering, -(-(window + max_new_tokens) // block_size) + 1)
+
+
 class SequenceTables:
     """Persistent arrays that the scheduler writes and an executor packs from.
 

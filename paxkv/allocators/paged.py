@@ -15,7 +15,7 @@ from paxkv.allocators.usage import GroupUsage
 from paxkv.block_pool import NULL_BLOCK, BlockPool
 from paxkv.events import EventKind
 from paxkv.journal import Journal
-from paxkv.sequence_tables import SequenceTables
+from paxkv.sequence_tables import SequenceTables, most_blocks
 from paxkv.types import Request
 
 if TYPE_CHECKING:
@@ -271,13 +271,9 @@ class PagedAllocator:
         return bool(self._may_share_tail.any())
 
     def _most_blocks(self, group: int, num_tokens: int) -> int:
-        """Blocks of `num_tokens`, or of a window and one step if these are fewer."""
-        covering = -(-num_tokens // self.block_size)
-        window = self.windows[group]
-        if window is None:
-            return covering
-        span = window + min(self._max_new_tokens, num_tokens)
-        return min(covering, -(-span // self.block_size) + 1)
+        """Of a sequence of `num_tokens`."""
+        new = min(self._max_new_tokens, num_tokens)
+        return most_blocks(num_tokens, self.block_size, self.windows[group], new)
 
     def _leave_behind(self, row: int) -> None:
         """Frees the row's blocks that the next position to compute no longer sees."""

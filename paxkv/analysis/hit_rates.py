@@ -1,12 +1,12 @@
 """Table and figure of hit rate against capacity. matplotlib (the extra `plots`) is loaded
 when the figure is drawn."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paxkv.results import Row, explained
+from paxkv.analysis.figures import require_matplotlib, save_png
+from paxkv.results import Row
 
 OPTIMUM = "belady"
 # Okabe and Ito (2008): told apart with any colour vision; dashes and marks, in print too
@@ -48,12 +48,9 @@ def draw_hit_rates(rows: Sequence[Row], path: Path) -> None:
       ImportError: matplotlib is not installed.
       ResultsNotWritten: the file could not be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            f"{path} needs matplotlib: install the extra, pip install 'paxkv[plots]'."
-        ) from error
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.0, 4.4), dpi=150, layout="constrained")
     axes = figure.subplots()
     limited = [row for row in rows if row["num_blocks"] is not None]
@@ -72,13 +69,7 @@ def draw_hit_rates(rows: Sequence[Row], path: Path) -> None:
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, handlelength=3)
-    unfinished = path.with_name(f".{path.name}-{os.getpid()}")
-    with explained(path):
-        try:
-            figure.savefig(unfinished, format="png")
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    save_png(figure, path)
 
 
 def _draw_policy(axes: Any, policy: str, rows: Sequence[Row], index: int) -> None:

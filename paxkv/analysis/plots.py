@@ -1,13 +1,13 @@
 """Figures of result rows. matplotlib (the extra `plots`) is loaded when one is drawn."""
 
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paxkv.analysis.figures import require_matplotlib, save_png
 from paxkv.analysis.waste import CLASSES
-from paxkv.results import Row, explained
+from paxkv.results import Row
 
 # Okabe and Ito (2008): told apart with any colour vision
 CLASS_COLOURS = {
@@ -94,12 +94,9 @@ def draw_serving(rows: Sequence[Row], path: Path) -> None:
       ImportError: matplotlib is not installed.
       ResultsNotWritten: the file could not be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            f"{path} needs matplotlib: install the extra, pip install 'paxkv[plots]'."
-        ) from error
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
     row = rows[0]
     figure = Figure(figsize=(10.5, 4.2), dpi=150, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.15))
@@ -113,10 +110,4 @@ def draw_serving(rows: Sequence[Row], path: Path) -> None:
         f"attention, {row['config']['cache']['dtype']}",
         fontsize=10,
     )
-    unfinished = path.with_name(f".{path.name}-{os.getpid()}")
-    with explained(path):
-        try:
-            figure.savefig(unfinished, format="png")
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+    save_png(figure, path)

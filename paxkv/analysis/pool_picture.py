@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from paxkv.analysis.event_replay import BlockState, GroupHistory, PoolHistory, Span
+from paxkv.analysis.figures import require_matplotlib, save_png
 from paxkv.block_pool import NULL_BLOCK
-from paxkv.results import explained
 
 COLOURINGS = ("state", "owner")
 MAX_COLUMNS = 2000  # beyond these, steps are left out
@@ -48,14 +48,11 @@ def draw_pool(history: PoolHistory, path: Path, *, colour: str = "state") -> Non
     """
     if colour not in COLOURINGS:
         raise ValueError(f"{colour=} is unknown; use one of {COLOURINGS}.")
-    try:
-        from matplotlib.colors import ListedColormap
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise ImportError(
-            f"{path} needs matplotlib: install the extra, pip install 'paxkv[plots]'."
-        ) from error
+    require_matplotlib(path)
+    from matplotlib.colors import ListedColormap
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
     colours, labels = _legend(colour)
     steps = shown_steps(history)
     num_groups = len(history.groups)
@@ -76,8 +73,7 @@ def draw_pool(history: PoolHistory, path: Path, *, colour: str = "state") -> Non
         fontsize=9,
     )
     figure.suptitle("Blocks of the pool at the end of each step", fontsize=10)
-    with explained(path):
-        figure.savefig(path, format="png")
+    save_png(figure, path)
 
 
 def shown_steps(history: PoolHistory) -> Sequence[int]:

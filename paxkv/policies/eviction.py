@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from paxkv.request_options import DEFAULT_PRIORITY
+
 if TYPE_CHECKING:
     from paxkv.prefix_cache import CacheNode
 else:
     CacheNode = Any  # the cache imports this module
 
-DEFAULT_PRIORITY = 35  # of 0..100, as TensorRT-LLM has it
 Rank = tuple[int | float, ...]  # of one policy: all of one length
 
 
