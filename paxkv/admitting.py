@@ -49,8 +49,6 @@ class Admitting:
                 break
             if request not in self._waiting or self._should_hold(request):
                 continue
-            if self._waiting.return_damaged(request):
-                continue  # for the next plan, at its place in the queue
             swapped = self._waiting.swapped_with(request)
             at_once = len(swapped[0]) if swapped else 1
             rows_needed = request.sampling.num_beams or at_once
@@ -113,13 +111,20 @@ class Admitting:
         return [(request, row, length)]
 
     def _resume(self, request: Request) -> list[tuple[Request, int, int]] | None:
+        """None: there is no room. Nobody, if the host has lost bytes: the next plan finds
+        the request in its place in the queue, to be computed again."""
         entry = self._waiting.swapped_with(request)
         assert entry is not None
         requests, swapped = entry
         keep_free = self._keep_free(request) if self._running.requests else 0
-        rows = self._running.resume(requests, swapped, keep_free)
-        if rows is None:
+        swapper = self._running.swapper
+        assert swapper is not None
+        if not swapper.has_room(swapped, keep_free):
             return None
+        if swapper.is_damaged(swapped):
+            self._waiting.return_to_queue(request.group)
+            return []
+        rows = self._running.resume(requests, swapped)
         self._waiting.take_swapped(request.group)
         for one, row in zip(requests, rows, strict=True):
             self._tell_admitted(one, int(self._running.tables.num_computed[row]))

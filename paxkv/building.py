@@ -19,7 +19,6 @@ from paxkv.config import EngineConfig
 from paxkv.device_executor import DeviceExecutor
 from paxkv.engine import Engine
 from paxkv.events import Listener
-from paxkv.journal import Journal
 from paxkv.models.cache_groups import group_windows
 from paxkv.models.config import ModelConfig
 from paxkv.models.decoder import Decoder
@@ -111,7 +110,7 @@ def build_engine(
         disk=disk_store,
         host_store=host_store,
         adapters=() if adapters is None else adapters.adapters,
-        journal=Journal(listener),
+        listener=listener,
     )
     executor = DeviceExecutor(
         decoder,

@@ -11,8 +11,11 @@ from paxkv.moves import CopyBlock, Move, Poison
 class Journal:
     """Shared by all that allocate; `take_moves` empties it into a plan."""
 
-    def __init__(self, listener: Listener | None = None):
+    def __init__(self, listener: Listener | None = None, *, poisons: bool = False):
+        """`poisons`: fault mode: blocks are filled with NaN when they are freed and when
+        they are handed out."""
         self.listener = listener
+        self.poisons = poisons
         self.step = 0
         self.now_s = 0.0
         self.num_copied_blocks = 0
@@ -29,8 +32,8 @@ class Journal:
         self.emit(EventKind.COPY, group=group, blocks=(src, dst), request_id=request_id)
 
     def poison(self, group: int, blocks: list[int]) -> None:
-        """Fault mode: what is in these blocks must never be read."""
-        if blocks:
+        """What is in these blocks must never be read; nothing but in the fault mode."""
+        if blocks and self.poisons:
             self._moves.append(Poison(group=group, blocks=tuple(blocks)))
 
     def take_moves(self) -> tuple[Move, ...]:
@@ -49,6 +52,11 @@ class Journal:
     ) -> None:
         """A request has given up its share in blocks, each named once: others own them
         still, or they are free, or stay cached."""
+        if self.poisons:
+            self.poison(
+                group,
+                [b for b in blocks if not pool.refcounts[b] and pool.node_of[b] is None],
+            )
         if self.listener is None:
             return
         kinds: dict[EventKind, list[int]] = {}

@@ -91,14 +91,12 @@ class Running:
         self,
         requests: Sequence[Request],
         swapped: Sequence[SwappedSequence],
-        keep_free: int,
-    ) -> list[int] | None:
-        """Brings swapped sequences back, all or none; their rows."""
+    ) -> list[int]:
+        """Brings swapped sequences back, for which the swapper has room; their rows."""
         assert self.swapper is not None
-        rows = self.swapper.swap_in(requests, swapped, keep_free)
-        if rows is not None:
-            for request, row in zip(requests, rows, strict=True):
-                self._insert(request, row)
+        rows = self.swapper.swap_in(requests, swapped)
+        for request, row in zip(requests, rows, strict=True):
+            self._insert(request, row)
         return rows
 
     def swap_out(self, requests: Sequence[Request]) -> list[SwappedSequence] | None:

@@ -6,6 +6,7 @@ from paxkv.allocators import make_allocator
 from paxkv.allocators.paged import PagedAllocator
 from paxkv.cache_keys import Part
 from paxkv.config import CacheConfig, SchedulerConfig
+from paxkv.events import Listener
 from paxkv.journal import Journal
 from paxkv.policies.pressure import SWAPPING
 from paxkv.request_options import Adapter
@@ -31,7 +32,7 @@ def build_scheduler(
     disk: DiskStore | None = None,
     host_store: HostStore | None = None,
     adapters: Collection[Adapter] = (),
-    journal: Journal | None = None,
+    listener: Listener | None = None,
 ) -> Scheduler:
     """A scheduler over free pools.
 
@@ -41,12 +42,13 @@ def build_scheduler(
       model_key: what of the engine K/V depends on.
       host_store: where `Transfers` puts blocks that leave the device.
       adapters: that requests may name.
+      listener: hears of every event of blocks and requests.
 
     Raises:
       ValueError: a pressure policy that swaps has regions instead of blocks, too small a
         host tier, or no costs to compare.
     """
-    journal = journal or Journal()
+    journal = Journal(listener, poisons=cache.poison)
     tables = SequenceTables(
         max_num_seqs=config.max_num_seqs,
         max_context=max_context,

@@ -72,34 +72,34 @@ class Swapper:
             tables.release(row)
         return swapped
 
+    def has_room(self, swapped: Sequence[SwappedSequence], keep_free: int) -> bool:
+        """For rows, blocks, the next block of each sequence, and `keep_free` besides."""
+        if len(swapped) > self._tables.num_free_rows:
+            return False
+        for group, pool in enumerate(self._allocator.pools):
+            needed = len(_host_slots(group, swapped))
+            needed += sum(self._needs_block(group, one) for one in swapped)
+            needed += self._num_copies(group, swapped)
+            if needed + keep_free > pool.num_available:
+                return False
+        return True
+
     def swap_in(
         self,
         requests: Sequence[Request],
         swapped: Sequence[SwappedSequence],
-        keep_free: int,
-    ) -> list[int] | None:
-        """Rows with blocks filled from the host, whose slots get free; None: there is no
-        room for the blocks, the next of each sequence, and `keep_free`."""
-        pools, tables = self._allocator.pools, self._tables
-        if len(swapped) > tables.num_free_rows:
-            return None
-        slots = [
-            list(dict.fromkeys(s for one in swapped for s in one.host_slots[group]))
-            for group in range(len(pools))
-        ]
-        for group, (pool, needed) in enumerate(zip(pools, slots, strict=True)):
-            new = sum(self._needs_block(group, one) for one in swapped)
-            new += self._num_copies(group, swapped)
-            if len(needed) + new + keep_free > pool.num_available:
-                return None
+    ) -> list[int]:
+        """Rows with blocks filled from the host, whose slots get free. `has_room` must
+        hold."""
+        tables = self._tables
         rows = [tables.acquire() for _ in swapped]
         for row, request, one in zip(rows, requests, swapped, strict=True):
             tables.request_ids[row] = request.request_id
             tables.write_known(row, request.prompt_array, request.output_ids)
             tables.num_computed[row] = one.num_computed
             tables.first_write[row] = one.first_write
-        for group, needed in enumerate(slots):
-            self._fill(group, needed, rows, requests, swapped)
+        for group in range(len(self._allocator.pools)):
+            self._fill(group, rows, requests, swapped)
         self.forget(swapped)
         for row, request in zip(rows, requests, strict=True):
             self._allocator.returned(row, request)
@@ -109,9 +109,8 @@ class Swapper:
         """The host has lost bytes of these: they must be computed again."""
         return any(
             self.host.is_corrupt(group, slot)
-            for one in swapped
-            for group, slots in enumerate(one.host_slots)
-            for slot in slots
+            for group in range(len(self._allocator.pools))
+            for slot in _host_slots(group, swapped)
         )
 
     def _needs_block(self, group: int, one: SwappedSequence) -> bool:
@@ -132,18 +131,18 @@ class Swapper:
     def forget(self, swapped: Sequence[SwappedSequence]) -> None:
         """Gives the host's slots back."""
         for group in range(len(self._allocator.pools)):
-            for slot in {slot for one in swapped for slot in one.host_slots[group]}:
+            for slot in _host_slots(group, swapped):
                 self.host.release(group, slot)
 
     def _fill(
         self,
         group: int,
-        slots: list[int],
         rows: Sequence[int],
         requests: Sequence[Request],
         swapped: Sequence[SwappedSequence],
     ) -> None:
         pool, owned = self._allocator.pools[group], set()
+        slots = _host_slots(group, swapped)
         block_of = dict(zip(slots, pool.allocate(len(slots)), strict=True))
         for slot, block in block_of.items():
             self._journal.add(SwapIn(group=group, host_slot=slot, block=block))
@@ -167,3 +166,8 @@ class Swapper:
             slots=tuple(slots),
             request_id=requests[0].request_id,
         )
+
+
+def _host_slots(group: int, swapped: Sequence[SwappedSequence]) -> list[int]:
+    """Each once, in the order of the sequences."""
+    return list(dict.fromkeys(slot for one in swapped for slot in one.host_slots[group]))

@@ -57,18 +57,6 @@ class WaitingQueue:
         entry = self._swapped.get(request.group.request_id)
         return entry if entry is not None and request in entry[0] else None
 
-    def return_damaged(self, request: Request) -> bool:
-        """Turns a swapped request whose bytes the host has lost into one to recompute."""
-        entry = self.swapped_with(request)
-        is_damaged = (
-            entry is not None
-            and self._swapper is not None
-            and self._swapper.is_damaged(entry[1])
-        )
-        if is_damaged:
-            self.return_to_queue(request.group)
-        return is_damaged
-
     def take_swapped(self, group: Group) -> list[SwappedSequence]:
         """Forgets what a group has on the host, and removes its requests; [] if nothing."""
         requests, swapped = self._swapped.pop(group.request_id, ([], []))

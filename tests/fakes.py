@@ -12,7 +12,6 @@ from paxkv.cache_keys import token_bytes
 from paxkv.config import CacheConfig, SchedulerConfig
 from paxkv.engine import Engine
 from paxkv.events import Listener
-from paxkv.journal import Journal
 from paxkv.moves import CopyBlock, Load, Move, Poison, Spill, SwapIn, SwapOut
 from paxkv.request_options import Adapter, RequestOptions
 from paxkv.sampling_params import SamplingParams
@@ -239,7 +238,7 @@ def make_scheduler(
         eos_token_ids=eos_token_ids,
         check_invariants=check_invariants,
         adapters=adapters,
-        journal=Journal(listener),
+        listener=listener,
     )
 
 

@@ -99,7 +99,7 @@ def make_allocator(
       max_new_tokens: most tokens of a sequence in one step.
       model_key: what of the engine K/V depends on.
     """
-    journal = journal or Journal()
+    journal = journal or Journal(poisons=config.poison)
     num_groups = len(tables.block_tables)
     sizes = [num_blocks] * num_groups if isinstance(num_blocks, int) else list(num_blocks)
     windows = list(windows) if len(windows) == num_groups else [None] * num_groups
@@ -114,7 +114,6 @@ def make_allocator(
                 shuffle_seed=config.shuffle_seed,
                 group=group,
                 journal=journal,
-                poison=config.poison,
             )
             for group, size in enumerate(sizes)
         ]
@@ -156,7 +155,6 @@ def make_allocator(
         max_new_tokens=max_new_tokens,
         prefixes=prefixes,
         journal=journal,
-        poison=config.poison,
     )
 
 

@@ -44,11 +44,8 @@ class ContiguousAllocator:
         shuffle_seed: int | None = None,
         group: int = 0,
         journal: Journal | None = None,
-        poison: bool = False,
     ):
-        """`poison`: fault mode: fills a region with NaN when it is given and given back."""
         self.journal = journal or Journal()
-        self._poison = poison
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.reservation = reservation
@@ -172,8 +169,7 @@ class ContiguousAllocator:
         self.regions.final_tokens[row] = 0
 
     def _fill_with_nan(self, first: int, num_blocks: int) -> None:
-        if self._poison:
-            self.journal.poison(self._group, list(range(first, first + num_blocks)))
+        self.journal.poison(self._group, list(range(first, first + num_blocks)))
 
     def _region_blocks(self, request: Request) -> int:
         reserved_blocks = -(-self.reserved_tokens(request) // self.block_size)

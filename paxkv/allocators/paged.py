@@ -41,14 +41,12 @@ class PagedAllocator:
         max_new_tokens: int | None = None,
         prefixes: "PrefixSharing | None" = None,
         journal: Journal | None = None,
-        poison: bool = False,
     ):
         """
         Args:
           windows: tokens that a position sees in each group; None: all.
           max_new_tokens: most tokens of a sequence in one step; None: no limit.
           prefixes: finds and registers shared prefixes; None: requests share nothing.
-          poison: fault mode: fills blocks with NaN when freed and when handed out.
         """
         self.pools = tuple(pools)
         self.block_size = block_size
@@ -56,7 +54,6 @@ class PagedAllocator:
         self.prefixes = prefixes
         self.journal = journal or Journal()
         self._tables = tables
-        self._poison = poison
         self._max_context = max_context
         self._max_new_tokens = max_new_tokens or max_context
         # the row's last block may be shared: look before writing to it
@@ -131,6 +128,8 @@ class PagedAllocator:
             hit = self.prefixes.find(request, on_disk=False)
         if not self._has_room(request, hit, keep_free):
             return None
+        if self.prefixes.drop_damaged(hit):
+            return self.admit(row, request, keep_free)
         return self.prefixes.take(row, request, hit)
 
     def _has_room(self, request: Request, hit: "Hit", keep_free: int) -> bool:
@@ -154,7 +153,7 @@ class PagedAllocator:
         too few are free; nothing was taken.
         """
         tables, size, count = self._tables, self.block_size, len(rows)
-        if self.journal.listener is not None or self._poison or any(self.windows):
+        if self.journal.listener is not None or self.journal.poisons or any(self.windows):
             return False
         if self._may_share_tail[rows].any():
             return False
@@ -189,8 +188,7 @@ class PagedAllocator:
             if count:
                 blocks = self.pools[group].allocate(count)
                 tables.append(group, row, blocks)
-                if self._poison:
-                    self.journal.poison(group, blocks)
+                self.journal.poison(group, blocks)
                 if self.journal.listener is not None:
                     self._tell(EventKind.ALLOCATE, group, blocks, row)
         self._may_share_tail[row] = False
@@ -310,9 +308,6 @@ class PagedAllocator:
     def _give_up(self, group: int, row: int, blocks: list[int]) -> None:
         pool = self.pools[group]
         pool.free(blocks)
-        if self._poison:
-            lost = [b for b in blocks if not pool.refcounts[b] and pool.node_of[b] is None]
-            self.journal.poison(group, lost)
         self.journal.gave_up(group, pool, blocks, int(self._tables.request_ids[row]))
 
     def _tell(self, kind: EventKind, group: int, blocks: Sequence[int], row: int) -> None:

@@ -17,7 +17,7 @@ from paxkv.cache_keys import (
 )
 from paxkv.events import EventKind
 from paxkv.journal import Journal
-from paxkv.prefix_cache import CacheNode, PrefixCache
+from paxkv.prefix_cache import NO_SLOT, CacheNode, PrefixCache
 from paxkv.request_options import RequestOptions
 from paxkv.sequence_tables import SequenceTables
 from paxkv.tiers.disk_keys import child_digest
@@ -84,6 +84,21 @@ class PrefixSharing:
             media=request.options.media,
             disk=self.disk if on_disk else None,
         )
+
+    def drop_damaged(self, hit: Hit) -> bool:
+        """Takes out of the tree what the host has lost of a hit, and all below it."""
+        host = self.cache.host
+        if host is None:
+            return False
+        nodes = [*hit.path, *((hit.part[0],) if hit.part else ())]
+        for group, first in enumerate(hit.first):
+            for node in nodes[first:]:
+                slot = node.host_slots[group]
+                is_read = node.blocks[group] == NULL_BLOCK and slot != NO_SLOT
+                if is_read and host.is_corrupt(group, slot):
+                    self.cache.drop(node)
+                    return True
+        return False
 
     def take(self, row: int, request: Request, hit: Hit) -> int:
         """The row becomes an owner of all that was found; how many tokens it has by that.

@@ -85,7 +85,7 @@ class HostTier:
 
     def is_stored(self, group: int, slot: int) -> bool:
         """The step that fills the slot has run."""
-        return (group, slot) not in self._pending and not self.is_corrupt(group, slot)
+        return (group, slot) not in self._pending
 
     def committed(self) -> None:
         """All moves so far have been carried out."""

@@ -162,3 +162,44 @@ def test_a_pressure_policy_must_say_what_to_do():
 def test_a_request_id_is_an_int64():
     with pytest.raises(ValueError, match="request_id=9223372036854775808 must be in"):
         make_engine().add((1, 2), PLAIN, request_id=2**63)
+
+
+def test_a_cached_block_that_the_host_lost_leaves_the_tree():
+    engine = make_engine(num_blocks=8, prefix_caching=True, host_blocks=16)
+    cache = engine.scheduler.allocator.prefixes.cache
+    prompt, other = tuple(range(1, 18)), tuple(range(40, 57))
+    for one in (prompt, other):
+        engine.add(one, PLAIN)
+        serve(engine)
+    on_host = [node for node in cache.nodes() if node.host_slots[0] >= 0]
+    lost = {node.host_slots[0] for node in on_host}
+    asked: list[int] = []
+
+    def is_corrupt(group, slot):
+        asked.append(slot)
+        return slot in lost
+
+    cache.host.is_corrupt = is_corrupt
+    assert on_host
+    engine.add(prompt, PLAIN)
+    assert engine.scheduler.allocator.prefixes.find(engine.scheduler.waiting[0]).path
+    assert not asked, "bytes are verified where they are used, not at every look-up"
+    told = serve(engine)
+    assert asked
+    fresh = make_engine(num_blocks=40)
+    fresh.add(prompt, PLAIN)
+    assert [*told.tokens.values()] == [*serve(fresh).tokens.values()]
+
+
+def test_a_deduplicated_block_is_poisoned_as_every_freed_one():
+    engine = make_engine(num_blocks=30, prefix_caching=True, poison=True)
+    journal, freed = engine.scheduler.journal, []
+    poison = journal.poison
+    journal.poison = lambda group, blocks: freed.append(blocks) or poison(group, blocks)
+    for _ in range(2):  # admitted at once, so both compute the same blocks
+        engine.add(range(1, 9), PLAIN)
+    engine.step()
+    pool = engine.scheduler.allocator.pools[0]
+    assert sum(count == 2 for count in pool.refcounts) == 2
+    unowned = [b for b in range(1, 30) if not pool.refcounts[b]]
+    assert len([b for blocks in freed for b in blocks if b in unowned]) >= 2
