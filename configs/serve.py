@@ -58,6 +58,9 @@ def get_config() -> config_dict.ConfigDict:
     config.scheduler = config_dict.create(
         max_num_seqs=64,
         max_num_batched_tokens=256,
+        chunked_prefill=True,
+        mix_prefill=True,
+        batching="iteration",
         watermark=0.01,
         victim="newest",
         max_preemptions=8,
@@ -74,7 +77,7 @@ def get_config() -> config_dict.ConfigDict:
     config.workload = config_dict.create(
         num_requests=48,
         seed=0,
-        arrival="closed",  # or "poisson"
+        arrival="at_once",  # or "poisson"
         rate_per_s=10.0,  # of "poisson"
     )
     return config

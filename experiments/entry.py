@@ -11,12 +11,19 @@ from absl import app, flags
 from ml_collections import config_flags
 
 
-def run(main: Callable[[], int | None], *, config: str | None = None) -> None:
+def run(
+    main: Callable[..., int | None],
+    *,
+    config: str | None = None,
+    paths: str | None = None,
+) -> None:
     """Parses the flags, calls `main` and exits with its code, or 2 on an `app.UsageError`.
 
     Args:
       config: the default of `--config`, whose definition must have none: absl reads that
         one at once, and a wrong key then raises. None: there is no such flag.
+      paths: what the arguments without a flag are, of which `main` then gets the list; it
+        must have at least one. None: there are none.
     """
 
     def parse(argv: list[str]) -> list[str]:
@@ -27,9 +34,11 @@ def run(main: Callable[[], int | None], *, config: str | None = None) -> None:
 
     def checked_main(argv: list[str]) -> int | None:
         try:
-            if argv[1:]:
+            if paths is None and argv[1:]:
                 raise app.UsageError(f"unknown arguments {argv[1:]}; flags start with --.")
-            return main()
+            if paths is not None and not argv[1:]:
+                raise app.UsageError(f"{paths} is missing; name at least one.")
+            return main() if paths is None else main(argv[1:])
         except app.UsageError as error:
             _leave(f"error: {error}")
 

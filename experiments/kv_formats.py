@@ -23,7 +23,8 @@ from paxkv.models.loading import load_decoder
 from paxkv.platform import current_device, resolve_implementation
 from paxkv.prompt_logits import prompt_logits
 from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
-from paxkv.workload import RecallWorkload, WorkloadConfig, recall_workload, score_recall
+from paxkv.workloads.recall_workload import RecallWorkload, recall_workload, score_recall
+from paxkv.workloads.workload_config import WorkloadConfig
 
 MODEL = flags.DEFINE_string("model", "paxkv/assets/recall", "A model of the recall task.")
 FORMATS = flags.DEFINE_list(
@@ -51,10 +52,10 @@ def serve(kv_format: str, workload: RecallWorkload) -> tuple[LLM, list[list[int]
         implementation=IMPLEMENTATION.value,
     )
     settings = [
-        SamplingParams(max_tokens=item.max_tokens, temperature=0.0, ignore_eos=True)
-        for item in workload.items
+        SamplingParams(max_tokens=turn.max_tokens, temperature=0.0, ignore_eos=True)
+        for turn in workload.turns
     ]
-    outputs = llm.generate([item.prompt_ids for item in workload.items], settings)
+    outputs = llm.generate([turn.prompt_ids for turn in workload.turns], settings)
     return llm, [list(output.outputs[0].token_ids) for output in outputs]
 
 
@@ -114,13 +115,13 @@ def main() -> None:
             logits = [
                 prompt_logits(
                     decoder,
-                    item.prompt_ids,
+                    turn.prompt_ids,
                     kv_dtype=kv_format,
                     block_size=BLOCK_SIZE.value,
                     implementation=implementation,
                     platform=device.platform,
                 )
-                for item in tqdm(workload.items, kv_format, leave=False)
+                for turn in tqdm(workload.turns, kv_format, leave=False)
             ]
             base_logits = base_logits or logits
             right, answered = score_recall(workload.prompts, tokens)

@@ -28,7 +28,9 @@ from paxkv.building import build_engine, context_limit
 from paxkv.event_log import EventLog
 from paxkv.models.loading import load_decoder
 from paxkv.replay import (
+    Kept,
     Replay,
+    Replica,
     Stopwatch,
     differing_requests,
     rejections,
@@ -36,7 +38,8 @@ from paxkv.replay import (
 )
 from paxkv.results import ResultsNotWritten, RunInfo, prepare_folder, run_facts, save_rows
 from paxkv.systems import PAGED, system_config
-from paxkv.workload import WorkloadConfig, recall_workload, score_recall
+from paxkv.workloads.recall_workload import recall_workload, score_recall
+from paxkv.workloads.workload_config import WorkloadConfig
 
 DEFAULT_CONFIG = "configs/serve.py"
 CONFIG = config_flags.DEFINE_config_file(
@@ -83,7 +86,7 @@ def main() -> int:
         raise app.UsageError(str(error)) from error
 
     # --- build: an engine for each system, around one set of weights
-    replays, executors, compile_s = {}, {}, {}
+    replays, kept, executors, compile_s = {}, {}, {}, {}
     num_blocks = next(iter(configs.values())).cache.num_blocks
     for name, one in configs.items():
         clock = Stopwatch()
@@ -98,7 +101,9 @@ def main() -> int:
             raise app.UsageError(str(error)) from error
         num_blocks = executors[name].cache_plan.num_blocks
         compile_s[name] = executors[name].warm_up(engine.scheduler.tables)
-        replays[name] = Replay(engine, workload.items, clock)
+        kept[name] = Kept()
+        replica = Replica(engine=engine, clock=clock)
+        replays[name] = Replay([replica], workload.sessions, kept[name])
     executor = next(iter(executors.values()))
     plan = executor.cache_plan  # the same for all
     pool = {
@@ -125,14 +130,14 @@ def main() -> int:
         f"{pool['positions']:,} positions of {pool['bytes_per_token']:,} bytes "
         f"(padding {pool['padding_factor']:.2f} times), "
         f"{pool['positions'] * pool['bytes_per_token'] / 2**20:.1f} MiB, and a null block\n"
-        f"workload: {len(workload.items)} requests ({workload_config.arrival}), "
-        f"{sum(len(item.prompt_ids) for item in workload.items):,} prompt tokens, "
-        f"{sum(item.max_tokens for item in workload.items):,} output tokens; "
+        f"workload: {len(workload.sessions)} requests ({workload_config.arrival}), "
+        f"{sum(len(one.prompt_ids) for one in workload.turns):,} prompt tokens, "
+        f"{sum(one.max_tokens for one in workload.turns):,} output tokens; "
         f"{workload.num_raised} raised to one pair, one query and its answer"
     )
 
     # --- run: the systems take turns, each on a clock that counts its own steps only
-    total = len(workload.items) * len(replays)
+    total = len(workload.sessions) * len(replays)
     try:
         with (
             ExitStack() as open_log,
@@ -145,7 +150,7 @@ def main() -> int:
                     block_size=plan.block_size,
                 )
                 open_log.enter_context(log)
-                replays[PAGED].engine.scheduler.journal.listener = log
+                replays[PAGED].replicas[0].engine.scheduler.journal.listener = log
             serve_in_turns(list(replays.values()), bar.update)
     except ResultsNotWritten as error:
         print(f"FAILED: {error}")
@@ -154,10 +159,11 @@ def main() -> int:
     # --- report: the table first, so that a full disk loses nothing
     facts = run_facts(info)
     rows = []
-    for name, replay in replays.items():
-        right, answered = score_recall(workload.prompts, replay.outputs)
+    for name, run in kept.items():
+        outputs = [run.outputs[index] for index in range(len(workload.prompts))]
+        right, answered = score_recall(workload.prompts, outputs)
         metrics = {
-            **serving_metrics(replay.requests, replay.steps),
+            **serving_metrics(run.requests, run.steps),
             "recall_right": right,
             "recall_answered": answered,
             "num_raised": workload.num_raised,
@@ -180,11 +186,11 @@ def main() -> int:
     )
     print(closing_words(rows), end="\n\n")
     failed = False
-    for one, other in itertools.combinations(replays, 2):
-        if differing := differing_requests(replays[one], replays[other]):
+    for one, other in itertools.combinations(kept, 2):
+        if differing := differing_requests(kept[one], kept[other]):
             failed = True
             print(f"FAILED: {other} and {one} differ in requests {differing}.")
-    rejected = {name: rejections(replay) for name, replay in replays.items()}
+    rejected = {name: rejections(run) for name, run in kept.items()}
     for name, messages in rejected.items():
         if messages:
             first, message = next(iter(messages.items()))
@@ -192,7 +198,7 @@ def main() -> int:
     any_rejected = any(rejected.values())
     if not failed:
         which = "in the rows that served them" if any_rejected else "in all rows"
-        print(f"All tokens of all {len(workload.items)} requests are equal {which}.")
+        print(f"All tokens of all {len(workload.sessions)} requests are equal {which}.")
 
     # --- write
     try:

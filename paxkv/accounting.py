@@ -46,12 +46,13 @@ def partition_pool(
             unusable_free=0,  # any free block serves any sequence
         )
     token_states = int(computed_tokens.sum())
-    in_tables = int(counts.sum()) * size
     free = usage.num_free * size
     regions = usage.regions
-    held = int(regions.num_blocks[rows].sum()) * size
-    promised = int(regions.reserved_tokens[rows].sum())
-    final = int(regions.final_tokens[rows].sum())
+    num_regions = 1 + regions.num_spares[rows]
+    in_tables = int((counts * num_regions).sum()) * size
+    held = int((regions.num_blocks[rows] * num_regions).sum()) * size
+    promised = int((regions.reserved_tokens[rows] * num_regions).sum())
+    final = int((regions.final_tokens[rows] * num_regions).sum())
     return PoolPartition(
         token_states=token_states,
         tail=in_tables - promised,

@@ -41,6 +41,8 @@ class Admitting:
           ValueError: the scheduling policy does not return each waiting request once.
         """
         admitted: list[Request] = []
+        if self._config.batching == "request" and len(self._running):
+            return admitted, None
         budget = self._config.max_num_batched_tokens - int(lengths.sum())
         if not len(self._waiting) or budget <= 0:
             return admitted, None
@@ -53,6 +55,8 @@ class Admitting:
             at_once = len(swapped[0]) if swapped else 1
             rows_needed = request.sampling.num_beams or at_once
             if self._running.num_spare_rows < rows_needed:
+                break
+            if not swapped and not self._fits_step(request, budget):
                 break
             started = self._resume(request) if swapped else self._start(request, budget)
             if started is None:
@@ -91,6 +95,21 @@ class Admitting:
     def served_tokens(self, tenant: str) -> int:
         """See `QueueView`."""
         return self._policies.served.of(tenant)
+
+    def is_swapped(self, request: Request) -> bool:
+        """See `QueueView`."""
+        return self._waiting.swapped_with(request) is not None
+
+    def _fits_step(self, request: Request, budget: int) -> bool:
+        """Without chunks, all that the cache does not have must be computed at once."""
+        if self._config.chunked_prefill or request.num_tokens <= budget:
+            return True
+        prefixes = self._running.allocator.prefixes
+        if prefixes is None:
+            return False
+        hit = prefixes.find(request, on_disk=False).without_part()
+        num_found = min(hit.num_tokens, request.num_tokens - 1)
+        return request.num_tokens - num_found <= budget
 
     def _keep_free(self, request: Request) -> int:
         needed = self._running.allocator.blocks_needed(request.num_tokens)

@@ -14,11 +14,20 @@ from paxkv.policies.scheduling import SCHEDULING_POLICIES
 from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import MAX_SEED
 
-AllocatorName = Literal["paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle"]
+AllocatorName = Literal[
+    "paged",
+    "contiguous_max",
+    "contiguous_pow2",
+    "contiguous_oracle",
+    "contiguous_first_fit",
+    "contiguous_compact",
+    "contiguous_grow",
+]
 CacheDtype = Literal["float32", "bfloat16", "int8", "float8_e4m3fn"]
 MatmulPrecision = Literal["highest", "default"]
 LatentPrefill = Literal["absorbed", "expanded"]
 Granularity = Literal["block", "token"]
+Batching = Literal["iteration", "request"]
 HostWrite = Literal["write_back", "write_through", "write_through_selective"]
 OUTCOMES = ("completed", "cancelled", "failed", "preempted")
 
@@ -88,6 +97,11 @@ class SchedulerConfig:
 
     max_num_seqs: int = 64  # sequences that run at once: rows of the tables
     max_num_batched_tokens: int = 512  # tokens computed per step
+    # False: a prompt is computed whole in one step, or waits; the budget must hold one
+    chunked_prefill: bool = True
+    mix_prefill: bool = True  # False: a step computes prompts or decodes, prompts first
+    # "request": the next batch is admitted when all of the last one have ended
+    batching: str = "iteration"
     watermark: float = 0.01  # share of the blocks that admission leaves free
     victim: str = "newest"  # whom to preempt: a name in VICTIM_POLICIES
     max_preemptions: int = 8  # of one request; then it is exempt
@@ -206,6 +220,9 @@ _CACHE_CHECKS: Mapping[str, Check] = {
 _SCHEDULER_CHECKS: Mapping[str, Check] = {
     "max_num_seqs": integer_in(1, None, "use ≥ 1 sequence"),
     "max_num_batched_tokens": integer_in(1, None, "use ≥ 1 token"),
+    "chunked_prefill": flag,
+    "mix_prefill": flag,
+    "batching": one_of(get_args(Batching)),
     "watermark": number_where(lambda x: 0 <= x < 1, "in [0, 1)", "it is a share"),
     "victim": _policy(VICTIM_POLICIES, "victim policy"),
     "pressure": _policy(PRESSURE_POLICIES, "pressure policy"),

@@ -53,6 +53,17 @@ class Delivering:
         self._forked.clear()
         return forked
 
+    @property
+    def has_forked(self) -> bool:
+        """Somebody was forked since the last plan."""
+        return bool(self._forked)
+
+    def tokens_left(self, rows: np.ndarray) -> np.ndarray:
+        """Per row, how many tokens it can get of which at most the last ends something;
+        0 where each may, as with stop tokens or beams."""
+        left = self._most_tokens[rows] - self._tables.num_tokens[rows]
+        return left * (self._is_simple[rows] & (not self._eos_token_ids))
+
     def _is_routine(self, plan: Plan, result: StepResult) -> np.ndarray:
         """bool [n]: a sampled token that ends nothing is all there is to tell."""
         if result.logprobs or result.prompt_logprobs:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from paxkv.workload import SHAREGPT_CONTEXT, scale_lengths, sharegpt_lengths
+from paxkv.workloads.lengths import SHAREGPT_CONTEXT, scale_lengths, sharegpt_lengths
 
 VOCAB_SIZE = 50_000
 SPARE = 1.5  # blocks of a pool, over those of the longest requests at once

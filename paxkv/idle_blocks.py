@@ -35,6 +35,7 @@ class IdleBlocks:
         self._leaves_first = leaves_first
         self._heap: list[tuple] = []  # (rank, number of the push, node)
         self._pushes = count()
+        self._releases = count()
 
     def add(self, nodes: "Sequence[CacheNode]") -> None:
         """Their blocks have just lost their last owner; of a path, the tail comes first."""
@@ -42,6 +43,7 @@ class IdleBlocks:
         self.num_idle += len(nodes)
         for node in nodes:
             node.is_idle[group] = True
+            node.released = next(self._releases)
             if node.duration_s is not None:
                 node.expires_s = self.now_s + node.duration_s
             if node.parent is not None:

@@ -193,12 +193,17 @@ def _check_contiguous(
     position = 0
     for start, size in sorted([*given.items(), *arena.free_chunks()]):
         assert start == position, f"units [{position}, {start}) overlap or are lost"
-        assert start % size == 0, f"a chunk of {size} units starts at {start}"
+        if allocator.kind.is_buddy:
+            assert start % size == 0, f"a chunk of {size} units starts at {start}"
         position = start + size
     assert position == allocator.num_blocks - FIRST_BLOCK, "the arena has lost its end"
     assert sum(given.values()) + arena.num_free == position, "num_free of the arena"
 
-    held = {int(table[row, 0]) - FIRST_BLOCK: int(regions.num_blocks[row]) for row in rows}
+    held = {
+        start: int(regions.num_blocks[row])
+        for row in rows.tolist()
+        for start in (int(table[row, 0]) - FIRST_BLOCK, *allocator.spare_starts(row))
+    }
     assert held == given, f"rows hold the regions {held}, the arena gave {given}"
     for row in rows:
         blocks = table[row, : num_blocks[row]]

@@ -36,6 +36,10 @@ class Journal:
         if blocks and self.poisons:
             self._moves.append(Poison(group=group, blocks=tuple(blocks)))
 
+    @property
+    def has_moves(self) -> bool:
+        return bool(self._moves)
+
     def take_moves(self) -> tuple[Move, ...]:
         moves, self._moves = tuple(self._moves), []
         return moves

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyBlock:
-    """Copy-on-write, and the copies of forked contiguous regions: within the pool."""
+    """Copy-on-write, and copies of contiguous regions that fork or move: in the pool."""
 
     group: int
     src: int

@@ -31,18 +31,21 @@ class Preempting:
         self._config = config
         self._drop = drop
 
-    def continue_running(self, now_s: float) -> RowLengths:
+    def continue_running(self, now_s: float, *, prefills_only: bool = False) -> RowLengths:
         """The slices of the running sequences, with blocks for them.
 
         For a sequence that gets no block a victim gives way; where there is none it makes
         do with what its table has room for. Then all slices are cut anew, so that the
         victim's tokens return to the budget. The others can only grow by that: no table
-        ends up longer than its slice needs.
+        ends up longer than its slice needs. With `prefills_only`, decodes stand still.
         """
-        running, tables = self._running, self._running.tables
+        running, tables, config = self._running, self._running.tables, self._config
         wanted = tables.num_tokens - tables.num_computed
+        if prefills_only:
+            wanted[~running.is_prefill()] = 0
+        budget, whole = config.max_num_batched_tokens, not config.chunked_prefill
         while True:
-            lengths = running.slices_within(self._config.max_num_batched_tokens, wanted)
+            lengths = running.slices_within(budget, wanted, whole=whole)
             needy = running.extend_tables(lengths)
             if needy is None:
                 return lengths
@@ -53,7 +56,7 @@ class Preempting:
                 self._drop(request.group, FinishReason.DROPPED_POOL_FULL, now_s)
             elif victim is None or not self.relieve(victim, now_s):
                 row = running.rows[needy]
-                wanted[row] = running.tokens_without_new_block(needy)
+                wanted[row] = 0 if whole else running.tokens_without_new_block(needy)
 
     def relieve(self, victim: Candidate, now_s: float) -> bool:
         """Lets a victim give way as the policy says; False: it says that nobody shall."""

@@ -45,6 +45,7 @@ class CacheNode:
         "num_uses",
         "parent",
         "priority",
+        "released",
         "sorted_keys",
     )
 
@@ -72,6 +73,7 @@ class CacheNode:
         self.created = created  # ticks, which count uses of the cache
         self.last_used = created
         self.num_uses = 1
+        self.released = 0  # when it last lost its last owner, counted by `IdleBlocks`
         self.priority = DEFAULT_PRIORITY
         self.duration_s: float | None = None  # of the priority, after the last release
         self.expires_s: float | None = None

@@ -3,16 +3,16 @@
 Counts hits alone: no model, no scheduler, one request after the other.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paxkv.block_pool import BlockPool
 from paxkv.cache_keys import token_bytes
-from paxkv.checks import MAX_NUMBER
 from paxkv.policies.eviction import Belady, EvictionPolicy
 from paxkv.prefix_cache import PrefixCache
+from paxkv.workloads.traces import mooncake
+from paxkv.workloads.traces.rows import approximate_tokens
 
 HASH_BLOCK_SIZE = 1  # one hash of the trace is one pseudo token, and a block of its own
 
@@ -60,20 +60,27 @@ class PrefixCounts:
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads Mooncake's format (Qin et al., FAST 2025): one JSON object a line, with
-    `timestamp` (ms), `input_length`, `output_length` (tokens) and `hash_ids`.
+    """Reads Mooncake's format (paxkv/workloads/traces/mooncake.py), in the file's order.
 
     Raises:
       OSError: the file cannot be read.
     """
-    requests, malformed = [], []
+    malformed: list[str] = []
+
+    def told(number: int, why: str) -> None:
+        malformed.append(f"line {number}: {why}")
+
     with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                requests.append(_parse(line))
-            except ValueError as error:
-                malformed.append(f"line {number}: {error}")
-    return Trace(requests=tuple(requests), malformed=tuple(malformed))
+        requests = tuple(
+            TraceRequest(
+                timestamp_ms=(row.arrival_s or 0.0) * 1e3,  # this format has times
+                input_length=row.input_tokens,
+                output_length=row.output_tokens,
+                hash_ids=row.hash_ids,
+            )
+            for _, row in mooncake.rows(file, told, approximate_tokens)
+        )
+    return Trace(requests=requests, malformed=tuple(malformed))
 
 
 def replay_prefixes(
@@ -143,37 +150,3 @@ def _serve(cache: PrefixCache, pool: BlockPool, hash_ids: tuple[int, ...]) -> in
         cache.attach(node, 0, block)
     pool.free(held + fresh)
     return len(path)
-
-
-def _parse(line: str) -> TraceRequest:
-    """Raises ValueError: the line is no request."""
-    try:
-        row = json.loads(line)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"is a {type(row).__name__}, not an object")
-    missing = {"timestamp", "input_length", "output_length", "hash_ids"} - row.keys()
-    if missing:
-        raise ValueError(f"has no {', '.join(sorted(missing))}")
-    hash_ids = row["hash_ids"]
-    if not isinstance(hash_ids, list) or not all(map(_is_count, hash_ids)):
-        raise ValueError("hash_ids is no list of integers ≥ 0")
-    for name in ("input_length", "output_length"):
-        if not _is_count(row[name]):
-            raise ValueError(f"{name}={row[name]!r} is no integer ≥ 0")
-    timestamp = row["timestamp"]
-    if isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
-        raise ValueError(f"{timestamp=} is no number of milliseconds")
-    if not abs(timestamp) < MAX_NUMBER:  # nan is none either
-        raise ValueError(f"{timestamp=} is no number of milliseconds below {MAX_NUMBER}")
-    return TraceRequest(
-        timestamp_ms=float(timestamp),
-        input_length=row["input_length"],
-        output_length=row["output_length"],
-        hash_ids=tuple(hash_ids),
-    )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

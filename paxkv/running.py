@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Bool, Int32
 
 from paxkv.accounting import partition_pool
 from paxkv.allocators import Allocator
@@ -138,14 +138,26 @@ class Running:
         self.tables.release(row)
         return num_computed
 
-    def slices_within(self, budget: int, wanted: RowLengths) -> RowLengths:
-        """What each row wants, oldest first, until `budget` tokens are used up."""
+    def is_prefill(self) -> Bool[np.ndarray, "rows"]:
+        """Rows with more to compute than one token that follows a prompt."""
+        tables = self.tables
+        is_prompt = tables.num_computed < tables.num_prompt_tokens
+        return is_prompt | (tables.num_tokens - tables.num_computed > 1)
+
+    def slices_within(self, budget: int, wanted: RowLengths, *, whole: bool) -> RowLengths:
+        """What each row wants, oldest first, until `budget` tokens are used up.
+
+        With `whole`, a row gets all that it wants or nothing.
+        """
         wanted_in_order = wanted[self.rows]
         lengths = np.zeros_like(wanted)
         ends = np.cumsum(wanted_in_order)
         if len(ends) and ends[-1] > budget:
             budget_left = budget - (ends - wanted_in_order)
-            wanted_in_order = np.clip(budget_left, 0, wanted_in_order)
+            given = np.clip(budget_left, 0, wanted_in_order)
+            if whole:
+                given[given < wanted_in_order] = 0
+            wanted_in_order = given
         lengths[self.rows] = wanted_in_order
         return lengths
 

@@ -1,10 +1,11 @@
 """Which tokens of which sequences each step computes, and what comes of the result.
 
 `plan` gives running sequences their tokens first, oldest first, then admits waiting ones,
-all within one budget of tokens: prefill chunks and decodes form one ragged plan. `commit`
-takes the sampled tokens in, forks samples and beams, and ends requests. Both queues are in
-order of rank (priority, age), and nothing holds up the first running one, so that every
-request ends.
+all within one budget of tokens: prefill chunks and decodes form one ragged plan, or,
+without `mix_prefill`, decodes have the steps without a prompt to compute. `commit` takes
+the sampled tokens in, forks samples and beams, and ends requests. Both queues are in order
+of rank (priority, age), and nothing holds up the first running one, so that every request
+ends.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,6 +23,7 @@ from paxkv.invariants import check_invariants as check_all_invariants
 from paxkv.journal import Journal
 from paxkv.policies.chosen import Policies, policies_of
 from paxkv.preempting import Preempting
+from paxkv.repeating import Repeating
 from paxkv.request_options import Adapter
 from paxkv.requests import ended_early, rejection
 from paxkv.roster import Roster
@@ -77,9 +79,12 @@ class Scheduler:
             eos_token_ids=eos_token_ids,
             max_context=max_context,
         )
+        self.repeating = Repeating(
+            self.running, self.waiting, self.delivering, self.policies, config
+        )
         # its step has failed, if there is a next plan
         self._uncommitted: Plan | None = None
-        self._step = 0
+        self._stood_still = False
         self._num_told = 0  # preemptions that plans have told of
         self._max_context = max_context
         self._vocab_size = vocab_size
@@ -190,19 +195,10 @@ class Scheduler:
         Raises:
           ValueError: the scheduling policy does not return each waiting request once.
         """
-        self._step += 1
         journal = self.journal
-        journal.step, journal.now_s = self._step, now_s
+        journal.step, journal.now_s = journal.step + 1, now_s
         self.allocator.set_now(now_s)
-        num_preemptions, num_dropped = self.num_preemptions, self.roster.num_news
-        self.preempting.by_force(self._step)
-        lengths = self.preempting.continue_running(now_s)
-        starting, refused = self.delivering.take_forked(), None
-        nobody_left = self.roster.num_news == num_dropped
-        if self.num_preemptions == num_preemptions and nobody_left:
-            admitted, refused = self.admitting.admit(lengths, now_s, self.roster.drop)
-            starting += admitted
-            self.policies.admission.step_planned()
+        lengths, starting, refused = self._fill(now_s)
         started = [self.delivering.start_row(request) for request in starting]
         plan = self._plan_of(lengths, now_s, started, refused is not None)
         if plan.is_empty:  # nobody sees it, and the next one tells of preemptions
@@ -210,7 +206,8 @@ class Scheduler:
         else:
             self._uncommitted, self._num_told = plan, self.num_preemptions
         stands_still = not (len(plan.rows) or started or self.roster.num_news)
-        if stands_still and self.running.requests:
+        self._stood_still = stands_still and bool(self.running.requests)
+        if self._stood_still:
             # all stand still: the newest gives way, whatever the policy
             self.preempting.break_deadlock(now_s)
         elif refused is not None and not self.running.requests:
@@ -238,6 +235,24 @@ class Scheduler:
         )
         return StepOutcome(updates=(*self.take_news(), *updates), metrics=metrics)
 
+    def _fill(self, now_s: float) -> tuple[RowLengths, list[Request], Request | None]:
+        """The slices of a step; whose rows are new, and for whom there was no room."""
+        # who has just given way to others must not take the blocks back before they do
+        mixes = self.config.mix_prefill or self._stood_still
+        admitted, refused = [], None
+        num_preemptions, num_dropped = self.num_preemptions, self.roster.num_news
+        self.preempting.by_force(self.journal.step)
+        lengths = self.preempting.continue_running(now_s, prefills_only=not mixes)
+        nobody_left = self.roster.num_news == num_dropped
+        admits = self.num_preemptions == num_preemptions and nobody_left
+        if admits:
+            admitted, refused = self.admitting.admit(lengths, now_s, self.roster.drop)
+        if not (mixes or admitted or lengths.any()):
+            lengths = self.preempting.continue_running(now_s)
+        if admits and self.num_preemptions == num_preemptions:
+            self.policies.admission.step_planned()
+        return lengths, [*self.delivering.take_forked(), *admitted], refused
+
     def _plan_of(
         self,
         lengths: RowLengths,
@@ -259,7 +274,7 @@ class Scheduler:
         if failed is not None:
             started, moves = (*failed.started, *started), (*failed.moves, *moves)
         return Plan(
-            step=self._step,
+            step=self.journal.step,
             now_s=now_s,
             rows=rows,
             starts=starts,

@@ -46,8 +46,14 @@ def build_scheduler(
 
     Raises:
       ValueError: a pressure policy that swaps has regions instead of blocks, too small a
-        host tier, or no costs to compare.
+        host tier, or no costs to compare; or a step cannot hold a prompt that is not cut.
     """
+    if not config.chunked_prefill and config.max_num_batched_tokens < max_context:
+        raise ValueError(
+            f"chunked_prefill=False computes up to {max_context=} tokens in one step, and "
+            f"max_num_batched_tokens={config.max_num_batched_tokens}; raise it to ≥ "
+            f"{max_context}, lower max_context, or set chunked_prefill=True."
+        )
     journal = Journal(listener, poisons=cache.poison)
     tables = SequenceTables(
         max_num_seqs=config.max_num_seqs,

@@ -14,7 +14,7 @@ write_lock() {
   file=$(lock_file "$(python_version "$python")")
   say "resolving $file with $python"
   "$python" -m pip install --quiet --quiet --disable-pip-version-check --dry-run \
-    --ignore-installed --report - --editable ".[compile,cpu,dev,gguf,hub,plots]" | "$python" -c '
+    --ignore-installed --report - --editable ".[compile,cpu,dev,gguf,hub,plots,ray]" | "$python" -c '
 import json, re, sys
 
 print("# Written by scripts/lock.sh; pip constraints. Change pyproject.toml, not this file.")

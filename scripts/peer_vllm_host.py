@@ -1,4 +1,5 @@
-"""vLLM's scheduler and KV cache manager on a recorded stream: the peer of bench_host.
+"""vLLM's scheduler and KV cache manager on a recorded stream: the peer of bench_host, and
+of the test that compares decisions.
 
 `experiments.bench_host` starts it with an interpreter that has vLLM's needs and with vLLM's
 source on PYTHONPATH. It reads a JSON object a line and answers each with one:
@@ -6,6 +7,7 @@ source on PYTHONPATH. It reads a JSON object a line and answers each with one:
     {"op": "open", "name": ..., "what": "steps" or "manager", "recording": {...}, ...}
     {"op": "advance", "name": ..., "count": steps}  ->  {"seconds": {kind: [per step]}, ...}
     {"op": "close", "name": ...}
+    {"op": "decide", "stream": {...}, ...}  ->  {"decisions": [per step]}
 
 Standard output is the pipe: whatever vLLM prints goes to standard error.
 """
@@ -81,27 +83,41 @@ def cache_of(num_blocks: int, block_size: int) -> KVCacheConfig:
 
 
 def config_of(opened: dict, folder: str) -> VllmConfig:
-    """Of a scheduler with the stream's limits; `folder` gets what passes for a model."""
-    recording = opened["recording"]
-    context = recording["max_context"]
+    """Of a scheduler with these limits; `folder` gets what passes for a model."""
+    context = opened["max_context"]
     model = MODEL | {"max_position_embeddings": context}
     (Path(folder) / "config.json").write_text(json.dumps(model))
-    cache = CacheConfig(block_size=opened["block_size"], enable_prefix_caching=True)
+    cache = CacheConfig(
+        block_size=opened["block_size"], enable_prefix_caching=opened["prefix_caching"]
+    )
     cache.num_gpu_blocks = opened["num_blocks"]
     return VllmConfig(
         model_config=ModelConfig(
             model=folder, dtype="float32", skip_tokenizer_init=True, max_model_len=context
         ),
         scheduler_config=SchedulerConfig(
-            max_num_seqs=recording["num_rows"],
+            max_num_seqs=opened["max_num_seqs"],
             max_num_batched_tokens=opened["max_num_batched_tokens"],
             max_model_len=context,
             is_encoder_decoder=False,
             async_scheduling=False,
-            watermark=0.0,
+            watermark=opened["watermark"],
         ),
         cache_config=cache,
         device_config=DeviceConfig(device="cpu"),
+    )
+
+
+def scheduler_of(opened: dict) -> Scheduler:
+    with tempfile.TemporaryDirectory() as folder:
+        config = config_of(opened, folder)
+    register_all_kvcache_specs(config)
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=cache_of(opened["num_blocks"], opened["block_size"]),
+        block_size=opened["block_size"],
+        log_stats=False,
+        structured_output_manager=StructuredOutputManager(config),
     )
 
 
@@ -110,7 +126,7 @@ class Stream:
 
     def __init__(self, opened: dict):
         recording = opened["recording"]
-        self.steps = iter(recording["steps"])
+        self.steps = iter(recording.get("steps", ()))
         self.prompts = recording["prompts"]
         self.outputs = recording["outputs"]
         self.hasher = get_request_block_hasher(opened["block_size"], sha256)
@@ -133,16 +149,14 @@ class Steps:
     def __init__(self, opened: dict):
         self.stream = Stream(opened)
         self.clock = CLOCKS[opened["clock"]]
-        with tempfile.TemporaryDirectory() as folder:
-            config = config_of(opened, folder)
-        register_all_kvcache_specs(config)
-        self.scheduler = Scheduler(
-            vllm_config=config,
-            kv_cache_config=cache_of(opened["num_blocks"], opened["block_size"]),
-            block_size=opened["block_size"],
-            log_stats=False,
-            structured_output_manager=StructuredOutputManager(config),
-        )
+        recording = opened["recording"]
+        limits = {
+            "max_context": recording["max_context"],
+            "max_num_seqs": recording["num_rows"],
+            "prefix_caching": True,
+            "watermark": 0.0,
+        }
+        self.scheduler = scheduler_of(opened | limits)
         self.num_outputs: dict[str, int] = {}
 
     def advance(self, seconds: dict[str, list[float]]) -> list[int]:
@@ -231,6 +245,49 @@ class Manager:
         return step["finished"]
 
 
+def decide(asked: dict) -> list[dict]:
+    """What the scheduler does with requests that come before given steps, until all have
+    ended."""
+    scheduler = scheduler_of(asked | {"max_context": asked["stream"]["max_context"]})
+    stream = Stream(asked | {"recording": asked["stream"]})
+    arriving, decisions = asked["stream"]["arriving"], []
+    num_outputs: dict[str, int] = {}
+    while len(decisions) < len(arriving) or scheduler.has_unfinished_requests():
+        step = len(decisions)
+        for index in arriving[step] if step < len(arriving) else ():
+            scheduler.add_request(stream.request(index))
+            num_outputs[str(index)] = 0
+        plan = scheduler.schedule()
+        ids, tokens = list(plan.num_scheduled_tokens), []
+        for name in ids:
+            request = scheduler.requests[name]
+            samples = request.num_computed_tokens == request.num_tokens
+            new = [stream.outputs[int(name)][num_outputs[name]]] if samples else []
+            num_outputs[name] += len(new)
+            tokens.append(new)
+        result = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={name: place for place, name in enumerate(ids)},
+            sampled_token_ids=tokens,
+        )
+        outcome = scheduler.update_from_output(plan, result)
+        ended = [
+            int(output.request_id)
+            for outputs in outcome.values()
+            for output in outputs.outputs
+            if output.finish_reason is not None
+        ]
+        decisions.append(
+            {
+                "num_tokens": plan.num_scheduled_tokens,
+                "preempted": sorted(int(name) for name in plan.preempted_req_ids or ()),
+                "finished": sorted(ended),
+                "num_free": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            }
+        )
+    return decisions
+
+
 def main() -> None:
     init_none_hash(sha256)
     from vllm.version import __version__
@@ -248,6 +305,8 @@ def main() -> None:
                 gc.disable()
             gc.collect()
             gc.freeze()
+        elif asked["op"] == "decide":
+            answer = {"decisions": decide(asked)}
         elif asked["op"] == "close":
             del replays[asked["name"]]
         else:

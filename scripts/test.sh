@@ -71,7 +71,7 @@ accelerator=$(accelerator_extra)
 python=$(usable_python .venv)
 version=$(python_version "$python")
 say "Python $version ($python), jax for ${accelerator:-cpu}"
-make_environment .venv "$python" "cpu,dev,gguf,plots${accelerator:+,$accelerator}"
+make_environment .venv "$python" "cpu,dev,gguf,plots,ray${accelerator:+,$accelerator}"
 
 step "ruff format" .venv/bin/ruff format --check .
 step "ruff check" .venv/bin/ruff check .

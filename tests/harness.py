@@ -54,6 +54,9 @@ class Case:
     block_size: int = 16
     allocator: str = "paged"
     chunk: int = 64  # token budget of a step
+    chunked_prefill: bool = True
+    mix_prefill: bool = True
+    batching: str = "iteration"
     max_num_seqs: int = MAX_SEQS
     preempt_every: int = 0
     victim: str = "newest"
@@ -141,6 +144,9 @@ def engine_of(
         scheduler=SchedulerConfig(
             max_num_seqs=case.max_num_seqs,
             max_num_batched_tokens=case.chunk,
+            chunked_prefill=case.chunked_prefill,
+            mix_prefill=case.mix_prefill,
+            batching=case.batching,
             preempt_every=case.preempt_every,
             victim=case.victim,
             pressure=case.pressure,

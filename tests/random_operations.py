@@ -17,7 +17,7 @@ from paxkv.allocators import ALLOCATORS
 from paxkv.config import OUTCOMES
 from paxkv.policies.admission import ADMISSION_POLICIES
 from paxkv.policies.eviction import EVICTION_POLICIES
-from paxkv.policies.pressure import PRESSURE_POLICIES
+from paxkv.policies.pressure import PRESSURE_POLICIES, SWAPPING
 from paxkv.policies.scheduling import SCHEDULING_POLICIES
 from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.request_options import Adapter, Media, RequestOptions, Retention
@@ -66,7 +66,9 @@ def serving(choices: Choices, allocator: str) -> Serving:
         block_size=block_size,
         num_blocks=num_blocks,
         max_num_seqs=choices.integer(1, 5),
-        max_num_batched_tokens=choices.integer(1, 20),
+        **budget(choices),
+        mix_prefill=choices.one_of([True, True, False]),
+        batching=choices.one_of([*["iteration"] * 3, "request"]),
         watermark=choices.one_of([0.0, 0.01, 0.3]),
         victim=choices.one_of(sorted(VICTIM_POLICIES)),
         admission=choices.one_of(sorted(ADMISSION_POLICIES)),
@@ -76,13 +78,14 @@ def serving(choices: Choices, allocator: str) -> Serving:
         shuffle_seed=choices.one_of([None, 1]),
         windows=choices.one_of([(None,), (None,), (None, 5), (3,), (None, None)]),
         listener=choices.one_of([None, lambda event: None]),
+        poison=choices.one_of([False, True]),
         adapters=(ADAPTER,),
     )
     if allocator != "paged":
         return Serving(settings)
     host_blocks = choices.one_of([0, 1, 4, MAX_CONTEXT])
     swaps = host_blocks >= min(-(-MAX_CONTEXT // block_size), num_blocks - 1)
-    pressures = [name for name in PRESSURE_POLICIES if swaps or "swap" not in name]
+    pressures = [name for name in PRESSURE_POLICIES if swaps or name not in SWAPPING]
     pressure = choices.one_of(pressures)
     if pressure == "swap_or_recompute":
         settings.update(swap_s_per_block=1e-4, recompute_s_per_token=1e-4)
@@ -97,9 +100,16 @@ def serving(choices: Choices, allocator: str) -> Serving:
         hold_shared_prefixes=choices.one_of([False, True]),
         retain=choices.one_of([OUTCOMES, ("completed",), ()]),
         force_miss=choices.integer(0, 4) == 0,
-        poison=choices.one_of([False, True]),
     )
     return Serving(settings, has_disk=choices.one_of([False, True]))
+
+
+def budget(choices: Choices) -> Mapping[str, Any]:
+    """A budget that cuts prompts, or one that holds them."""
+    chunked_prefill = choices.one_of([True, True, False])
+    low, high = (1, 20) if chunked_prefill else (MAX_CONTEXT, 2 * MAX_CONTEXT)
+    tokens = choices.integer(low, high)
+    return {"chunked_prefill": chunked_prefill, "max_num_batched_tokens": tokens}
 
 
 def options(choices: Choices) -> RequestOptions:
@@ -160,7 +170,7 @@ def run(seed: int, num_operations: int = OPERATIONS_PER_RUN) -> Serving:
     """
     choices = RandomChoices(seed)
     others = [name for name in ALLOCATORS if name != "paged"]
-    served = serving(choices, choices.one_of(["paged"] * 5 + others))
+    served = serving(choices, choices.one_of(["paged"] * 10 + others))
     for _ in range(num_operations):
         operate, _ = OPERATIONS[choices.one_of(_DRAWN)]
         operate(served, choices)

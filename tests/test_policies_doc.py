@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from paxkv import config
+from paxkv.allocators import ALLOCATORS
 from paxkv.policies.admission import ADMISSION_POLICIES
 from paxkv.policies.eviction import EVICTION_POLICIES
 from paxkv.policies.pressure import PRESSURE_POLICIES, Relief
@@ -192,8 +193,17 @@ def test_what_the_pages_name_exists():
     for relief in re.findall(r"`(?:Relief\.)?([A-Z]{4,})`", section("Pressure")):
         assert relief in Relief.__members__, relief
     known = {*defaults(config.CacheConfig), *defaults(config.SchedulerConfig)}
-    for cell in re.findall(r"^\| (`[^|]*`) \|", section("Settings of the cache"), re.M):
+    settings = section("Settings of the cache") + section("Settings of a step")
+    for cell in re.findall(r"^\| (`[^|]*`) \|", settings, re.M):
         for name in re.findall(r"`(?:SchedulerConfig\.)?(\w+)`", cell):
             assert name in known, name
     for path in re.findall(r"`((?:paxkv|experiments)/[\w/]+\.py)`", POLICIES + SHARING):
         assert (ROOT / path).is_file(), path
+
+
+def test_the_page_names_every_system_and_allocator():
+    text = section("Systems")
+    systems = {path.stem for path in (ROOT / "configs" / "systems").glob("*.py")}
+    assert {name for name in systems if f"`{name}`" in text} == systems
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.M)
+    assert ["paged", *rows] == list(ALLOCATORS)

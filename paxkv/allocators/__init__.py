@@ -1,12 +1,12 @@
 """Who gets which blocks: the seam at which paged and contiguous caches are compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32
 
-from paxkv.allocators.contiguous import RESERVATIONS, ContiguousAllocator
+from paxkv.allocators.contiguous import KINDS, ContiguousAllocator
 from paxkv.allocators.grouped import GroupedAllocator
 from paxkv.allocators.paged import PagedAllocator
 from paxkv.allocators.prefixes import PrefixSharing
@@ -106,7 +106,7 @@ def make_allocator(
     if config.allocator != "paged":
         groups = [
             ContiguousAllocator(
-                _RESERVATION_OF[config.allocator],
+                config.allocator,
                 tables,
                 num_blocks=size,
                 block_size=config.block_size,
@@ -158,5 +158,4 @@ def make_allocator(
     )
 
 
-_RESERVATION_OF: Mapping[str, str] = {f"contiguous_{name}": name for name in RESERVATIONS}
-ALLOCATORS = ("paged", *_RESERVATION_OF)
+ALLOCATORS = ("paged", *KINDS)

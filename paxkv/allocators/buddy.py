@@ -37,6 +37,7 @@ class BuddyArena:
         assert largest == next_power_of_two(largest), f"{largest=} is no power of two"
         self.largest = largest
         self.num_free = num_units
+        self._num_units = num_units
         chunks = carve(num_units, largest)
         self.largest_servable = chunks[0][1]  # by an empty arena
         if shuffle_seed is not None:
@@ -48,6 +49,14 @@ class BuddyArena:
         self._given: dict[int, int] = {}  # start -> size
         for start, size in chunks:
             self._free[size][start] = None
+
+    def units_for(self, count: int) -> int:
+        """Units of a chunk for `count`: the next power of two."""
+        return next_power_of_two(count)
+
+    def most_chunks(self, size: int) -> int:
+        """Chunks of `size` units, a power of two, in an empty arena."""
+        return sum(whole // size for _, whole in carve(self._num_units, self.largest))
 
     def allocate(self, size: int) -> int | None:
         """Takes a chunk of `size` units, a power of two; its start, or None if none fits.

@@ -10,9 +10,16 @@ from jaxtyping import Int32
 class Regions:
     """Per table row, 0 where none is held: what was reserved, and what of it is for use."""
 
-    num_blocks: Int32[np.ndarray, "rows"]  # of the region, a power of two
-    reserved_tokens: Int32[np.ndarray, "rows"]  # prompt + estimated output
-    final_tokens: Int32[np.ndarray, "rows"]  # prompt + true output
+    num_blocks: Int32[np.ndarray, "rows"]  # of the region; of a buddy, a power of two
+    reserved_tokens: Int32[np.ndarray, "rows"]  # prompt + estimate; all, if it grows
+    final_tokens: Int32[np.ndarray, "rows"]  # prompt + true output; at most the former
+    # more regions of the same kind that are held for beams to come
+    num_spares: Int32[np.ndarray, "rows"]
+
+    @property
+    def per_region(self) -> tuple[Int32[np.ndarray, "rows"], ...]:
+        """What is the same for all regions of a request."""
+        return self.num_blocks, self.reserved_tokens, self.final_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ def require_matplotlib(path: Path) -> None:
         ) from error
 
 
-def save_png(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path, file_format: str) -> None:
     """Writes the figure, in place of one that is there.
 
     Raises:
@@ -30,7 +30,12 @@ def save_png(figure: Any, path: Path) -> None:
     unfinished = path.with_name(f".{path.name}-{os.getpid()}")
     with explained(path):
         try:
-            figure.savefig(unfinished, format="png")
+            figure.savefig(unfinished, format=file_format)
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+def save_png(figure: Any, path: Path) -> None:
+    """The same as PNG, whatever the path's ending."""
+    save_figure(figure, path, "png")

@@ -1,6 +1,7 @@
 """How long requests took and how fast tokens came, from `RequestMetrics`."""
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,6 +10,8 @@ import numpy as np
 
 from paxkv.types import FinishReason, RequestMetrics
 
+MOST_VALUES = 1_000_000  # of one latency
+PERCENTS = (50, 90, 95, 99)
 SERVED = frozenset({FinishReason.STOP_TOKEN, FinishReason.STOP_STRING, FinishReason.LENGTH})
 
 
@@ -61,47 +64,124 @@ def normalized_latency_s(request: RequestMetrics) -> float:
     return (request.finish_s - request.arrival_s) / request.num_output_tokens
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
+def percentile(values: Sequence[float], percent: float | int) -> float:
     """With linear interpolation; nan of nothing."""
     return float(np.percentile(values, percent)) if len(values) else math.nan
 
 
-def throughput_tokens_per_s(served: Sequence[RequestMetrics]) -> float:
-    """Output tokens / (last finish - first arrival); nan if that takes no time."""
-    if not served:
-        return math.nan
-    num_tokens = sum(request.num_output_tokens for request in served)
-    start_s = min(request.arrival_s for request in served)
-    elapsed_s = max(request.finish_s for request in served) - start_s
-    return num_tokens / elapsed_s if elapsed_s > 0 else math.nan
+class Values:
+    """Numbers for percentiles: all of them, or beyond `MOST_VALUES` a uniform sample
+    (reservoir sampling, Vitter 1985), so that a long run needs no more memory."""
+
+    def __init__(self):
+        self.count = 0
+        self.total = 0.0
+        self._kept = array("d")
+        self._rng = np.random.default_rng(0)
+
+    def add(self, value: float) -> None:
+        self.extend((value,))
+
+    def extend(self, values: Sequence[float]) -> None:
+        self.total += math.fsum(values)
+        room = MOST_VALUES - len(self._kept)
+        self._kept.extend(values[:room])
+        self.count += min(len(values), room)
+        for value in values[room:] if len(values) > room else ():
+            self.count += 1
+            place = int(self._rng.integers(self.count))
+            if place < MOST_VALUES:
+                self._kept[place] = value
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else math.nan
+
+    def percentile(self, percent: float | int) -> float:
+        return percentile(self._kept, percent)
+
+    def spread(self) -> dict[str, float]:
+        """Mean and the usual percentiles."""
+        found = {f"p{percent}": self.percentile(percent) for percent in PERCENTS}
+        return {"mean": self.mean, **found}
+
+
+class LatencyTotals:
+    """Takes in request after request; a few numbers of each are kept."""
+
+    def __init__(self):
+        self.queue, self.ttft, self.tpot = Values(), Values(), Values()
+        self.itl, self.whole, self.normalized = Values(), Values(), Values()
+        self.num_output_tokens = 0
+        self._num_requests = 0
+        self._num_aborted = 0
+        self._num_preemptions = 0
+        self._num_recomputed_tokens = 0
+        self._first_arrival_s = math.inf
+        self._last_finish_s = -math.inf
+
+    def add(self, request: RequestMetrics) -> None:
+        self._num_requests += 1
+        self._num_aborted += request.reason is FinishReason.ABORTED
+        self._num_preemptions += request.num_preemptions
+        self._num_recomputed_tokens += request.num_recomputed_tokens
+        if request.reason not in SERVED:
+            return
+        self.queue.add(queue_s(request))
+        self.ttft.add(ttft_s(request))
+        if request.num_output_tokens >= 2:
+            self.tpot.add(tpot_s(request))
+        self.itl.extend(itl_s(request))
+        self.whole.add(request.finish_s - request.arrival_s)
+        self.normalized.add(normalized_latency_s(request))
+        self.num_output_tokens += request.num_output_tokens
+        self._first_arrival_s = min(self._first_arrival_s, request.arrival_s)
+        self._last_finish_s = max(self._last_finish_s, request.finish_s)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Last finish - first arrival of those that were served; nan of none."""
+        elapsed_s = self._last_finish_s - self._first_arrival_s
+        return elapsed_s if self.ttft.count else math.nan
+
+    def summary(self) -> LatencySummary:
+        num_finished, elapsed_s = self.ttft.count, self.elapsed_s
+        return LatencySummary(
+            num_finished=num_finished,
+            num_rejected=self._num_requests - num_finished - self._num_aborted,
+            num_aborted=self._num_aborted,
+            num_output_tokens=self.num_output_tokens,
+            throughput_tokens_per_s=(
+                self.num_output_tokens / elapsed_s if elapsed_s > 0 else math.nan
+            ),
+            queue_p50_s=self.queue.percentile(50),
+            queue_p95_s=self.queue.percentile(95),
+            ttft_p50_s=self.ttft.percentile(50),
+            ttft_p95_s=self.ttft.percentile(95),
+            tpot_p50_s=self.tpot.percentile(50),
+            tpot_p95_s=self.tpot.percentile(95),
+            itl_p50_s=self.itl.percentile(50),
+            itl_p95_s=self.itl.percentile(95),
+            normalized_latency_s=self.normalized.mean,
+            num_preemptions=self._num_preemptions,
+            num_recomputed_tokens=self._num_recomputed_tokens,
+        )
+
+    def spreads(self) -> dict[str, dict[str, float]]:
+        """Of every latency: its mean and percentiles."""
+        return {
+            "queue_s": self.queue.spread(),
+            "ttft_s": self.ttft.spread(),
+            "tpot_s": self.tpot.spread(),
+            "itl_s": self.itl.spread(),
+            "latency_s": self.whole.spread(),
+            "normalized_s": self.normalized.spread(),
+        }
 
 
 def summarize_latency(requests: Iterable[RequestMetrics]) -> LatencySummary:
     """Percentiles over finished requests; rejected and aborted ones are only counted."""
-    requests = list(requests)
-    served = [request for request in requests if request.reason in SERVED]
-    num_aborted = sum(request.reason is FinishReason.ABORTED for request in requests)
-    queued = [queue_s(request) for request in served]
-    first = [ttft_s(request) for request in served]
-    per_token = [tpot_s(request) for request in served if request.num_output_tokens >= 2]
-    gaps = [gap for request in served for gap in itl_s(request)]
-    return LatencySummary(
-        num_finished=len(served),
-        num_rejected=len(requests) - len(served) - num_aborted,
-        num_aborted=num_aborted,
-        num_output_tokens=sum(request.num_output_tokens for request in served),
-        throughput_tokens_per_s=throughput_tokens_per_s(served),
-        queue_p50_s=percentile(queued, 50.0),
-        queue_p95_s=percentile(queued, 95.0),
-        ttft_p50_s=percentile(first, 50.0),
-        ttft_p95_s=percentile(first, 95.0),
-        tpot_p50_s=percentile(per_token, 50.0),
-        tpot_p95_s=percentile(per_token, 95.0),
-        itl_p50_s=percentile(gaps, 50.0),
-        itl_p95_s=percentile(gaps, 95.0),
-        normalized_latency_s=float(np.mean([normalized_latency_s(r) for r in served]))
-        if served
-        else math.nan,
-        num_preemptions=sum(request.num_preemptions for request in requests),
-        num_recomputed_tokens=sum(request.num_recomputed_tokens for request in requests),
-    )
+    totals = LatencyTotals()
+    for request in requests:
+        totals.add(request)
+    return totals.summary()

@@ -1,86 +1,91 @@
 """The rows of `experiments.serve`: one per system, and the table that compares them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
-from paxkv.analysis.latency import SERVED, percentile, summarize_latency
-from paxkv.analysis.waste import CLASSES, PAPER_COLUMNS, summarize_waste
+from paxkv.analysis.latency import SERVED, LatencyTotals, Values
+from paxkv.analysis.timeline import Timeline
+from paxkv.analysis.waste import CLASSES, PAPER_COLUMNS, WasteTotals
 from paxkv.results import Row
 from paxkv.types import RequestMetrics, StepMetrics
 
-TIMELINE_POINTS = 400  # most points of a row's timeline
+_SUMMED = (  # over steps
+    "num_prefill_tokens",
+    "num_decode_tokens",
+    "num_copied_blocks",
+    "num_swapped_out_blocks",
+    "num_swapped_in_blocks",
+)
 
 Cell = Callable[[Row], str]
 
 
+class ServingTotals:
+    """Takes in a run as it goes, in memory that does not grow with its steps."""
+
+    def __init__(self):
+        self.waste = WasteTotals()
+        self.latency = LatencyTotals()
+        self.timeline = Timeline()
+        self.host = Values()
+        self.device = Values()
+        self._steps: Counter[str] = Counter()
+        self._duplicates_peak = 0
+        self._num_prompt_tokens = 0
+        self._num_cached_tokens = 0
+
+    def add_step(self, step: StepMetrics) -> None:
+        self.waste.add(step)
+        self.timeline.add(step)
+        self.host.add(step.host_s)
+        self.device.add(step.duration_s)
+        steps = self._steps
+        for name in _SUMMED:
+            steps[name] += getattr(step, name)
+        steps["num_preempting_steps"] += step.num_preempted > 0
+        self._duplicates_peak = max(self._duplicates_peak, step.num_duplicate_blocks)
+
+    def add_request(self, request: RequestMetrics) -> None:
+        self.latency.add(request)
+        # the samples of a request have one prompt, so it counts once
+        if request.reason in SERVED and not request.sample_index:
+            self._num_prompt_tokens += request.num_prompt_tokens
+            self._num_cached_tokens += request.num_cached_tokens
+
+    def metrics(self) -> dict[str, Any]:
+        """All numbers of the run, and how its queue went over time."""
+        hit = self._num_cached_tokens / max(self._num_prompt_tokens, 1)
+        return {
+            **asdict(self.waste.summary()),
+            **asdict(self.latency.summary()),
+            "host_mean_s": self.host.mean,
+            "host_p95_s": self.host.percentile(95.0),
+            "device_mean_s": self.device.mean,
+            "device_p95_s": self.device.percentile(95.0),
+            **{name: self._steps[name] for name in (*_SUMMED, "num_preempting_steps")},
+            "num_cached_tokens": self._num_cached_tokens,
+            "prefix_hit_percent": 100 * hit if self._num_prompt_tokens else math.nan,
+            "duplicate_blocks_peak": self._duplicates_peak,
+            "timeline": self.timeline.columns(),
+        }
+
+
 def serving_metrics(
-    requests: Sequence[RequestMetrics], steps: Sequence[StepMetrics]
+    requests: Iterable[RequestMetrics], steps: Iterable[StepMetrics]
 ) -> dict[str, Any]:
     """All numbers of one system's run, and how its queue went over time."""
-    points = min(len(steps), TIMELINE_POINTS)
-    picked = np.linspace(0, len(steps) - 1, points).astype(int).tolist()
-    return {
-        **asdict(summarize_waste(steps)),
-        **asdict(summarize_latency(requests)),
-        **_per_step(steps),
-        **_shared_and_moved(requests, steps),
-        "timeline": {
-            "time_s": [round(steps[i].now_s, 6) for i in picked],
-            "running": [steps[i].num_running for i in picked],
-            "waiting": [steps[i].num_waiting for i in picked],
-            "duplicate_blocks": [steps[i].num_duplicate_blocks for i in picked],
-            "positions": {
-                name: [
-                    sum(getattr(part, name) for part in steps[i].partitions) for i in picked
-                ]
-                for name in CLASSES
-            },
-        },
-    }
+    totals = ServingTotals()
+    for step in steps:
+        totals.add_step(step)
+    for request in requests:
+        totals.add_request(request)
+    return totals.metrics()
 
 
-def _shared_and_moved(
-    requests: Sequence[RequestMetrics], steps: Sequence[StepMetrics]
-) -> dict[str, float | int]:
-    """What requests found of others' K/V, and the blocks that were copied or moved.
-
-    The samples of a request have one prompt, so it counts once.
-    """
-    read = [one for one in requests if one.reason in SERVED and not one.sample_index]
-    num_prompt = sum(one.num_prompt_tokens for one in read)
-    num_cached = sum(one.num_cached_tokens for one in read)
-    return {
-        "num_cached_tokens": num_cached,
-        "prefix_hit_percent": 100 * num_cached / num_prompt if num_prompt else math.nan,
-        "num_copied_blocks": sum(step.num_copied_blocks for step in steps),
-        "num_swapped_out_blocks": sum(step.num_swapped_out_blocks for step in steps),
-        "num_swapped_in_blocks": sum(step.num_swapped_in_blocks for step in steps),
-        "duplicate_blocks_peak": max(
-            (step.num_duplicate_blocks for step in steps), default=0
-        ),
-    }
-
-
-def _per_step(steps: Sequence[StepMetrics]) -> dict[str, float | int]:
-    """Where a step's time goes, and what the steps computed."""
-    host_s = [step.host_s for step in steps]
-    device_s = [step.duration_s for step in steps]
-    return {
-        "host_mean_s": float(np.mean(host_s)) if steps else math.nan,
-        "host_p95_s": percentile(host_s, 95.0),
-        "device_mean_s": float(np.mean(device_s)) if steps else math.nan,
-        "device_p95_s": percentile(device_s, 95.0),
-        "num_prefill_tokens": sum(step.num_prefill_tokens for step in steps),
-        "num_decode_tokens": sum(step.num_decode_tokens for step in steps),
-        "num_preempting_steps": sum(step.num_preempted > 0 for step in steps),
-    }
-
-
-def _number(*path: str, digits: int = 1, scale: float = 1.0, unit: str = "") -> Cell:
+def number(*path: str, digits: int = 1, scale: float = 1.0, unit: str = "") -> Cell:
     """A cell that shows one metric; a dash where it is nan."""
 
     def cell(row: Row) -> str:
@@ -116,68 +121,65 @@ SERVE_LINES: tuple[tuple[str, tuple[tuple[str, Cell], ...]], ...] = (
     (
         "requests",
         (
-            ("running, mean", _number("running_mean")),
-            ("running, peak", _number("running_peak", digits=0)),
-            ("running, mean with a queue", _number("capacity")),
-            ("steps", _number("num_steps", digits=0)),
+            ("running, mean", number("running_mean")),
+            ("running, peak", number("running_peak", digits=0)),
+            ("running, mean with a queue", number("capacity")),
+            ("steps", number("num_steps", digits=0)),
             ("steps with a queue, %", _queue_percent),
-            ("finished", _number("num_finished", digits=0)),
-            ("rejected", _number("num_rejected", digits=0)),
-            ("preemptions", _number("num_preemptions", digits=0)),
-            ("tokens recomputed", _number("num_recomputed_tokens", digits=0)),
+            ("finished", number("num_finished", digits=0)),
+            ("rejected", number("num_rejected", digits=0)),
+            ("preemptions", number("num_preemptions", digits=0)),
+            ("tokens recomputed", number("num_recomputed_tokens", digits=0)),
         ),
     ),
     (
         "% of the pool, mean with a queue",
         (
             *(
-                (name.replace("_", " "), _number("partition_percent", name))
+                (name.replace("_", " "), number("partition_percent", name))
                 for name in CLASSES
             ),
-            ("(free, but unusable)", _number("unusable_free_percent")),
+            ("(free, but unusable)", number("unusable_free_percent")),
         ),
     ),
     (
         "the paper's columns, %",
         tuple(
-            (_PAPER_LABELS[name], _number("paper_percent", name)) for name in PAPER_COLUMNS
+            (_PAPER_LABELS[name], number("paper_percent", name)) for name in PAPER_COLUMNS
         ),
     ),
     (
         "cost and speed",
         (
-            ("block tables, KiB", _number("table_bytes_peak", scale=2**-10)),
-            ("output tokens/s", _number("throughput_tokens_per_s", digits=0)),
-            ("host, ms a step", _number("host_mean_s", digits=2, scale=1e3)),
-            ("pack, run, fetch, ms a step", _number("device_mean_s", digits=2, scale=1e3)),
-            ("queueing p50, s", _number("queue_p50_s", digits=2)),
-            ("queueing p95, s", _number("queue_p95_s", digits=2)),
-            ("TTFT p50, s", _number("ttft_p50_s", digits=2)),
-            ("TTFT p95, s", _number("ttft_p95_s", digits=2)),
-            ("TPOT p50, ms", _number("tpot_p50_s", scale=1e3)),
-            ("TPOT p95, ms", _number("tpot_p95_s", scale=1e3)),
-            ("compiled programs", _number("num_programs", digits=0)),
-            ("compile time, s", _number("compile_s")),
+            ("block tables, KiB", number("table_bytes_peak", scale=2**-10)),
+            ("output tokens/s", number("throughput_tokens_per_s", digits=0)),
+            ("host, ms a step", number("host_mean_s", digits=2, scale=1e3)),
+            ("pack, run, fetch, ms a step", number("device_mean_s", digits=2, scale=1e3)),
+            ("queueing p50, s", number("queue_p50_s", digits=2)),
+            ("queueing p95, s", number("queue_p95_s", digits=2)),
+            ("TTFT p50, s", number("ttft_p50_s", digits=2)),
+            ("TTFT p95, s", number("ttft_p95_s", digits=2)),
+            ("TPOT p50, ms", number("tpot_p50_s", scale=1e3)),
+            ("TPOT p95, ms", number("tpot_p95_s", scale=1e3)),
+            ("compiled programs", number("num_programs", digits=0)),
+            ("compile time, s", number("compile_s")),
         ),
     ),
     (
         "correctness",
         (
             ("recall, % of keys", _recall),
-            ("keys answered", _number("recall_answered", digits=0)),
+            ("keys answered", number("recall_answered", digits=0)),
         ),
     ),
 )
 # below a row's requests, where K/V is shared or moved
-SHARING_LINES: tuple[str, tuple[tuple[str, Cell], ...]] = (
-    "shared and moved",
-    (
-        ("prompt tokens found, %", _number("prefix_hit_percent")),
-        ("blocks copied", _number("num_copied_blocks", digits=0)),
-        ("blocks swapped out", _number("num_swapped_out_blocks", digits=0)),
-        ("blocks swapped in", _number("num_swapped_in_blocks", digits=0)),
-        ("duplicate blocks, peak", _number("duplicate_blocks_peak", digits=0)),
-    ),
+SHARING_LINES: tuple[tuple[str, Cell], ...] = (
+    ("prompt tokens found, %", number("prefix_hit_percent")),
+    ("blocks copied", number("num_copied_blocks", digits=0)),
+    ("blocks swapped out", number("num_swapped_out_blocks", digits=0)),
+    ("blocks swapped in", number("num_swapped_in_blocks", digits=0)),
+    ("duplicate blocks, peak", number("duplicate_blocks_peak", digits=0)),
 )
 _SHARING_COUNTS = (
     "num_cached_tokens",
@@ -197,7 +199,11 @@ def serve_table(rows: Sequence[Row], *, with_sharing: bool = False) -> str:
     if any(row["metrics"][name] for row in rows for name in _SHARING_COUNTS):
         with_sharing = True
     requests, *others = SERVE_LINES
-    shown = (requests, *([SHARING_LINES] if with_sharing else []), *others)
+    shown = (
+        requests,
+        *([("shared and moved", SHARING_LINES)] if with_sharing else []),
+        *others,
+    )
     names = [row["system"].split("_", 1) for row in rows]
     head = [[""] + [name[0] if len(name) > 1 else "" for name in names]]
     head += [[""] + [name[-1] for name in names]]
@@ -205,10 +211,10 @@ def serve_table(rows: Sequence[Row], *, with_sharing: bool = False) -> str:
     for title, lines in shown:
         body.append([title])
         body.extend([f"  {label}", *(cell(row) for row in rows)] for label, cell in lines)
-    return _aligned(head, body)
+    return aligned(head, body)
 
 
-def _aligned(head: list[list[str]], body: list[list[str]]) -> str:
+def aligned(head: list[list[str]], body: list[list[str]]) -> str:
     """Labels to the left, cells to the right; a line of one entry is a title."""
     full = [line for line in head + body if len(line) > 1]
     label_width = max(len(line[0]) for line in full)

@@ -5,13 +5,12 @@ that holds nothing cost a request its place. The four columns of the PagedAttent
 paper (Kwon et al. 2023, figure 2) are derived from the finer classes.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
-import numpy as np
-from jaxtyping import Float64
-
-from paxkv.types import PoolPartition, StepMetrics
+from paxkv.types import StepMetrics
 
 CLASSES = (
     "token_states",
@@ -23,6 +22,8 @@ CLASSES = (
     "free",
 )
 HELD = ("token_states", "tail", "reserved", "internal", "rounding")
+_COUNTED = (*CLASSES, "unusable_free")  # those of HELD come first
+_counted = attrgetter(*_COUNTED)
 # column of the paper: the classes that it is the sum of
 PAPER_COLUMNS = {
     "token_states": ("token_states",),
@@ -53,45 +54,78 @@ class WasteSummary:
     table_bytes_peak: int
 
 
-def _positions(partitions: tuple[PoolPartition, ...], names: tuple[str, ...]) -> list[int]:
-    """Positions of each class, over all cache groups."""
-    return [sum(getattr(part, name) for part in partitions) for name in names]
+class WasteTotals:
+    """Takes in step after step, and keeps sums only."""
+
+    def __init__(self):
+        self._num_positions = 0
+        self._num_steps = 0
+        self._running = 0  # summed over steps, as all below
+        self._running_peak = 0
+        self._table_bytes = 0
+        self._table_bytes_peak = 0
+        self._num_queue_steps = 0  # the sums below are over these
+        self._queue_running = 0
+        self._positions = [0] * len(_COUNTED)
+        self._num_occupied = 0
+        self._held_per_request = 0.0
+        self._tail_per_request = 0.0
+
+    def add(self, step: StepMetrics) -> None:
+        if not self._num_steps:
+            self._num_positions = sum(part.total for part in step.partitions)
+        running = step.num_running
+        self._num_steps += 1
+        self._running += running
+        self._running_peak = max(self._running_peak, running)
+        self._table_bytes += step.table_bytes
+        self._table_bytes_peak = max(self._table_bytes_peak, step.table_bytes)
+        if step.num_waiting == 0:
+            return
+        self._num_queue_steps += 1
+        self._queue_running += running
+        counts = [_counted(part) for part in step.partitions]
+        positions = [sum(column) for column in zip(*counts, strict=True)]
+        self._positions = [a + b for a, b in zip(self._positions, positions, strict=True)]
+        if running > 0:
+            self._num_occupied += 1
+            self._held_per_request += sum(positions[: len(HELD)]) / running
+            self._tail_per_request += positions[_COUNTED.index("tail")] / running
+
+    def summary(self) -> WasteSummary:
+        """Nan and 0 if there was no step, or none with a queue."""
+        percent = {
+            name: _ratio(count * 100 / max(self._num_positions, 1), self._num_queue_steps)
+            for name, count in zip(_COUNTED, self._positions, strict=True)
+        }
+        return WasteSummary(
+            num_positions=self._num_positions,
+            num_steps=self._num_steps,
+            num_queue_steps=self._num_queue_steps,
+            running_mean=_ratio(self._running, self._num_steps),
+            running_peak=self._running_peak,
+            capacity=_ratio(self._queue_running, self._num_queue_steps),
+            partition_percent={name: percent[name] for name in CLASSES},
+            unusable_free_percent=percent["unusable_free"],
+            external_percent=percent["rounding"] + percent["unusable_free"],
+            paper_percent={
+                name: sum(percent[part] for part in parts)
+                for name, parts in PAPER_COLUMNS.items()
+            },
+            held_per_request=_ratio(self._held_per_request, self._num_occupied),
+            tail_per_request=_ratio(self._tail_per_request, self._num_occupied),
+            table_bytes_mean=_ratio(self._table_bytes, self._num_steps),
+            table_bytes_peak=self._table_bytes_peak,
+        )
 
 
-def _mean(values: Float64[np.ndarray, "steps"]) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+def _ratio(total: float | int, count: int) -> float:
+    return total / count if count else math.nan
 
 
 def summarize_waste(steps: Iterable[StepMetrics]) -> WasteSummary:
-    """Means and peaks over the steps of a run; nan and 0 if every request was rejected."""
-    steps = list(steps)
-    names = (*CLASSES, "unusable_free")
-    positions = np.asarray([_positions(s.partitions, names) for s in steps], np.float64)
-    positions = positions.reshape(len(steps), len(names))
-    column = {name: positions[:, index] for index, name in enumerate(names)}
-    num_positions = sum(part.total for part in steps[0].partitions) if steps else 0
-    running = np.asarray([step.num_running for step in steps], np.float64)
-    queue = np.asarray([step.num_waiting > 0 for step in steps], bool)
-    percent = {name: _mean(column[name][queue] * 100 / num_positions) for name in names}
-    occupied = queue & (running > 0)
-    held = np.sum([column[name] for name in HELD], axis=0)
-    table_bytes = np.asarray([step.table_bytes for step in steps], np.float64)
-    return WasteSummary(
-        num_positions=num_positions,
-        num_steps=len(steps),
-        num_queue_steps=int(queue.sum()),
-        running_mean=_mean(running),
-        running_peak=int(running.max(initial=0)),
-        capacity=_mean(running[queue]),
-        partition_percent={name: percent[name] for name in CLASSES},
-        unusable_free_percent=percent["unusable_free"],
-        external_percent=percent["rounding"] + percent["unusable_free"],
-        paper_percent={
-            name: sum(percent[part] for part in parts)
-            for name, parts in PAPER_COLUMNS.items()
-        },
-        held_per_request=_mean(held[occupied] / running[occupied]),
-        tail_per_request=_mean(column["tail"][occupied] / running[occupied]),
-        table_bytes_mean=_mean(table_bytes),
-        table_bytes_peak=int(table_bytes.max(initial=0)),
-    )
+    """Means and peaks over the steps of a run."""
+    totals = WasteTotals()
+    for step in steps:
+        totals.add(step)
+    return totals.summary()

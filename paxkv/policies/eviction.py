@@ -35,12 +35,23 @@ class EvictionPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Lru:
-    """Least recently used. vLLM, SGLang by default, and most others."""
+    """Least recently used. SGLang by default, and most others."""
 
     ages = False
 
     def rank(self, node: CacheNode, now_s: float) -> Rank:
         return (node.last_used,)
+
+
+@dataclass(frozen=True)
+class Released:
+    """Least recently released, of one release the tail first. vLLM's queue of free blocks:
+    how long a request ran, and what hit it meanwhile, does not matter."""
+
+    ages = False
+
+    def rank(self, node: CacheNode, now_s: float) -> Rank:
+        return (node.released,)
 
 
 @dataclass(frozen=True)
@@ -182,6 +193,7 @@ class Belady:
 
 EVICTION_POLICIES: Mapping[str, Callable[[], EvictionPolicy]] = {
     "lru": Lru,
+    "released": Released,
     "lfu": Lfu,
     "fifo": Fifo,
     "mru": Mru,

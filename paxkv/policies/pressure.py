@@ -45,15 +45,22 @@ def wait(victim: Candidate, costs: RelocationCosts) -> Relief:
 
 
 def preempt_recompute(victim: Candidate, costs: RelocationCosts) -> Relief:
-    """vLLM V1's only way, and the paper's for requests of one sequence."""
+    """vLLM V1's only way."""
     del victim, costs
     return Relief.RECOMPUTE
 
 
 def preempt_swap(victim: Candidate, costs: RelocationCosts) -> Relief:
-    """The paper's way for requests of several sequences (section 4.5)."""
+    """All sequences of a request go together and come back together."""
     del victim, costs
     return Relief.SWAP
+
+
+def paper(victim: Candidate, costs: RelocationCosts) -> Relief:
+    """The paper's choice (Kwon et al., SOSP 2023, section 4.5): sequences that share blocks
+    are swapped together, a lone one is recomputed. vLLM V0 has it, too."""
+    del costs
+    return Relief.SWAP if len(victim.requests) > 1 else Relief.RECOMPUTE
 
 
 def swap_or_recompute(victim: Candidate, costs: RelocationCosts) -> Relief:
@@ -63,11 +70,12 @@ def swap_or_recompute(victim: Candidate, costs: RelocationCosts) -> Relief:
     return Relief.SWAP if swap_s < recompute_s else Relief.RECOMPUTE
 
 
-SWAPPING = ("preempt_swap", "swap_or_recompute")  # need room on the host
+SWAPPING = ("preempt_swap", "paper", "swap_or_recompute")  # need room on the host
 PRESSURE_POLICIES: Mapping[str, PressurePolicy] = {
     "reject": reject,
     "wait": wait,
     "preempt_recompute": preempt_recompute,
     "preempt_swap": preempt_swap,
+    "paper": paper,
     "swap_or_recompute": swap_or_recompute,
 }

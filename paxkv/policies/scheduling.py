@@ -25,6 +25,9 @@ class QueueView(Protocol):
     def served_tokens(self, tenant: str) -> int:
         """Tokens of a tenant so far: prompts that had to be computed, and outputs."""
 
+    def is_swapped(self, request: Request) -> bool:
+        """Its K/V waits on the host."""
+
 
 SchedulingPolicy = Callable[[Sequence[Request], QueueView], Sequence[Request]]
 
@@ -39,6 +42,13 @@ def priority(waiting: Sequence[Request], view: QueueView) -> Sequence[Request]:
     """The most urgent first, then first come (vLLM). Also protects it from preemption."""
     del view
     return waiting
+
+
+def swapped_first(waiting: Sequence[Request], view: QueueView) -> Sequence[Request]:
+    """Who was swapped out comes back before anybody else is admitted, then first come,
+    first served (the paper, section 4.5; vLLM V0). As the first without room ends
+    admission, nobody enters while somebody is on the host."""
+    return sorted(waiting, key=lambda request: not view.is_swapped(request))
 
 
 def shortest_prefill(waiting: Sequence[Request], view: QueueView) -> Sequence[Request]:
@@ -88,6 +98,7 @@ def fair_share(waiting: Sequence[Request], view: QueueView) -> Sequence[Request]
 SCHEDULING_POLICIES: Mapping[str, SchedulingPolicy] = {
     "fcfs": fcfs,
     "priority": priority,
+    "swapped_first": swapped_first,
     "shortest_prefill": shortest_prefill,
     "longest_prefix": longest_prefix,
     "dfs_weight": dfs_weight,

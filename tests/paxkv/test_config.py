@@ -31,6 +31,7 @@ from paxkv.types import FinishReason
         (lambda: CacheConfig(allocator="slab"), "allocator='slab'.*contiguous_oracle"),
         (lambda: SchedulerConfig(max_num_seqs=0), "max_num_seqs=0.*≥ 1"),
         (lambda: SchedulerConfig(max_num_batched_tokens=0), "batched_tokens=0.*≥ 1"),
+        (lambda: SchedulerConfig(batching="static"), "'static'.*iteration, request"),
         (lambda: SchedulerConfig(watermark=1.0), r"watermark=1.0.*\[0, 1\)"),
         (lambda: SchedulerConfig(victim="me"), "victim='me'.*newest, .*fewest_outputs"),
         (lambda: SchedulerConfig(pressure="me"), "pressure='me'.*reject, wait"),

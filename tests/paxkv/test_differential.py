@@ -14,7 +14,8 @@ import jax
 import numpy as np
 import pytest
 
-from paxkv.config import Granularity, HostWrite
+from paxkv.allocators import ALLOCATORS
+from paxkv.config import Batching, Granularity, HostWrite
 from paxkv.policies.admission import ADMISSION_POLICIES
 from paxkv.policies.eviction import EVICTION_POLICIES
 from paxkv.policies.pressure import PRESSURE_POLICIES
@@ -35,17 +36,19 @@ from tests.harness import (
 from tests.tiny_model import tiny_decoder
 
 BLOCK_SIZES = (1, 2, 3, 8, 16, 64, 256)
-ALLOCATORS = ("paged", "contiguous_max", "contiguous_pow2", "contiguous_oracle")
 CHUNKS = (1, 2, 3, 7, 16, 33, 64, 128)  # the longest prompt has 90 tokens
 PREEMPT_EVERY = (0, 1, 2, 3, 7)
 # `cpu` needs the extra of that name, which scripts/test.sh installs
 IMPLEMENTATIONS = ("xla", "cpu") if find_spec("numba") else ("xla",)
 GRAIN, WRITES = get_args(Granularity), get_args(HostWrite)
+BATCHINGS = get_args(Batching)
 ENGINE_SEED = 0
 CASES_PER_CLEARING = 50
 
 
 PRESSURES = tuple(name for name in PRESSURE_POLICIES if name != "reject")
+MOVING = ("contiguous_compact", "contiguous_grow")
+UNCUT = 128  # a budget of the whole context, as prompts that are not cut need it
 CACHED = replace(BASE, prefix_caching=True, max_num_seqs=3)
 TIGHT = 112  # usable positions of a pool that cannot hold all requests
 
@@ -124,6 +127,13 @@ def alone() -> list[Case]:
     cases = [replace(BASE, block_size=b) for b in BLOCK_SIZES]
     cases += [replace(BASE, allocator=a) for a in ALLOCATORS]
     cases += [replace(BASE, chunk=c) for c in CHUNKS]
+    cases += [replace(BASE, allocator=a, pool_tokens=TIGHT) for a in MOVING]
+    cases += [replace(BASE, batching="request", allocator=a) for a in ALLOCATORS[:2]]
+    cases += [replace(BASE, mix_prefill=False, chunk=c, pool_tokens=TIGHT) for c in (7, 64)]
+    cases += [
+        replace(one, chunked_prefill=False, chunk=UNCUT)
+        for one in (BASE, CACHED, replace(BASE, mix_prefill=False, pool_tokens=TIGHT))
+    ]
     cases += [replace(BASE, preempt_every=k) for k in PREEMPT_EVERY]
     cases += [replace(BASE, max_num_seqs=n) for n in (1, 2, 3, 5)]
     cases += [replace(BASE, shuffle_seed=s) for s in (1, 2)]
@@ -137,7 +147,7 @@ def alone() -> list[Case]:
     ]
     cases += [
         replace(BASE, pressure=p, preempt_every=2, host_blocks=16)
-        for p in ("preempt_recompute", "preempt_swap")
+        for p in ("preempt_recompute", "preempt_swap", "paper")
     ]
     cases += [replace(BASE, admission=a, pool_tokens=TIGHT) for a in ADMISSION_POLICIES]
     cases += [replace(CACHED, scheduling=s) for s in SCHEDULING_POLICIES]
@@ -169,7 +179,7 @@ def combined(count: int) -> list[Case]:
 
     def sharing(block_size: int) -> dict[str, Any]:
         """Of the allocator and what only the paged one offers."""
-        allocator = one_of(("paged", *ALLOCATORS))
+        allocator = one_of(("paged",) * 3 + ALLOCATORS)
         if allocator != "paged":
             return {"allocator": allocator}
         host_blocks = one_of((0, 256))
@@ -193,9 +203,13 @@ def combined(count: int) -> list[Case]:
 
     def draw() -> Case:
         block_size = one_of(BLOCK_SIZES)
+        chunked_prefill = bool(rng.integers(4))
         return Case(
             block_size=block_size,
-            chunk=one_of(CHUNKS),
+            chunked_prefill=chunked_prefill,
+            chunk=one_of(CHUNKS) if chunked_prefill else UNCUT,
+            mix_prefill=bool(rng.integers(3)),
+            batching=one_of(("iteration", *BATCHINGS)),
             max_num_seqs=one_of((1, 3, 5, 8)),
             preempt_every=one_of(PREEMPT_EVERY),
             victim=one_of(tuple(VICTIM_POLICIES)),

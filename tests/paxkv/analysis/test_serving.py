@@ -7,12 +7,13 @@ import pytest
 
 from paxkv.analysis.closing import closing_words
 from paxkv.analysis.plots import draw_serving
-from paxkv.analysis.serving import TIMELINE_POINTS, serve_table, serving_metrics
+from paxkv.analysis.serving import serve_table, serving_metrics
+from paxkv.analysis.timeline import TIMELINE_POINTS
 from paxkv.analysis.waste import CLASSES
 from paxkv.engine import Engine
-from paxkv.replay import Replay, Stopwatch, serve_in_turns
+from paxkv.replay import Kept, Replay, Replica, Stopwatch, serve_in_turns
 from paxkv.results import ResultsNotWritten, to_line
-from paxkv.workload import WorkItem
+from paxkv.workloads.sessions import Session, Turn
 from tests.fakes import FakeClock, FakeExecutor, make_scheduler
 
 SYSTEMS = ("contiguous_max", "contiguous_pow2", "contiguous_oracle", "paged")
@@ -23,10 +24,14 @@ def serve(
 ) -> dict[str, Any]:
     """A row: blocks of 4 under `system`, contexts of at most 32."""
     items = tuple(
-        WorkItem(
-            prompt_ids=tuple(range(1, 4 + index % 7)),
-            max_tokens=3 + index * 5 % 20,
+        Session(
             arrival_s=0.0,
+            turns=(
+                Turn(
+                    prompt_ids=tuple(range(1, 4 + index % 7)),
+                    max_tokens=3 + index * 5 % 20,
+                ),
+            ),
         )
         for index in range(num_requests)
     )
@@ -40,8 +45,9 @@ def serve(
         **settings,
     )
     executor = FakeExecutor(num_blocks, 4, clock=source, duration_s=0.01)
-    replay = Replay(Engine(scheduler, executor, clock), items, clock)
-    serve_in_turns([replay])
+    kept = Kept()
+    replica = Replica(engine=Engine(scheduler, executor, clock), clock=clock)
+    serve_in_turns([Replay([replica], items, kept)])
     return {
         "system": system,
         "kind": "simulated",
@@ -50,7 +56,7 @@ def serve(
         "config": {"cache": {"dtype": "int32"}},
         "pool": {"num_blocks": 17, "block_size": 4, "positions": 64, "bytes_per_token": 4},
         "metrics": {
-            **serving_metrics(replay.requests, replay.steps),
+            **serving_metrics(kept.requests, kept.steps),
             "recall_right": 9,
             "recall_answered": 10,
             "num_programs": 3,

@@ -2,8 +2,10 @@ import pytest
 
 from paxkv.policies.pressure import (
     PRESSURE_POLICIES,
+    SWAPPING,
     Relief,
     RelocationCosts,
+    paper,
     preempt_recompute,
     preempt_swap,
     reject,
@@ -22,10 +24,11 @@ class FourBlocks:
         return 4
 
 
-def victim(num_computed=10):
-    tables = SequenceTables(1, 64, (16,))
+def victim(num_computed=10, num_sequences=1):
+    tables = SequenceTables(num_sequences, 64, (16,))
     tables.num_computed[0] = num_computed
-    return Candidate([make_request(5)], [0], FourBlocks(), tables)
+    requests = [make_request(5)] * num_sequences
+    return Candidate(requests, list(range(num_sequences)), FourBlocks(), tables)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,11 @@ def test_the_cheaper_way_is_taken(swap_s_per_block, relief):
     """4 blocks out and in again against 10 tokens of 1 s."""
     costs = RelocationCosts(swap_s_per_block=swap_s_per_block, recompute_s_per_token=1.0)
     assert swap_or_recompute(victim(), costs) is relief
+
+
+def test_the_paper_swaps_who_has_several_sequences():
+    assert paper(victim(), RelocationCosts()) is Relief.RECOMPUTE
+    assert paper(victim(num_sequences=2), RelocationCosts()) is Relief.SWAP
 
 
 def test_without_measured_costs_it_recomputes():
@@ -83,7 +91,7 @@ def serve(pressure, **settings):
 @pytest.mark.parametrize("pressure", PRESSURE_POLICIES)
 def test_what_is_served_is_the_same_under_every_policy(pressure):
     costs = {"swap_s_per_block": 1e-4, "recompute_s_per_token": 1e-4}
-    host = {"host_blocks": 16, **costs} if "swap" in pressure else {}
+    host = {"host_blocks": 16, **costs} if pressure in SWAPPING else {}
     tokens, reasons, scheduler = serve(pressure, **host)
     if pressure == "reject":
         assert FinishReason.LENGTH in reasons.values()

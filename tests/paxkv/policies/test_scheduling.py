@@ -10,6 +10,7 @@ from paxkv.policies.scheduling import (
     longest_prefix,
     priority,
     shortest_prefill,
+    swapped_first,
 )
 from paxkv.request_options import RequestOptions
 from tests.fakes import make_request, make_scheduler
@@ -19,14 +20,17 @@ from tests.scheduling import add, slices, step
 class View:
     """Paths by request id, and tokens by tenant, as told."""
 
-    def __init__(self, paths=None, served=None):
-        self.paths, self.served = paths or {}, served or {}
+    def __init__(self, paths=None, served=None, swapped=()):
+        self.paths, self.served, self.swapped = paths or {}, served or {}, swapped
 
     def cached_blocks(self, request):
         return self.paths.get(request.request_id, ())
 
     def served_tokens(self, tenant):
         return self.served.get(tenant, 0)
+
+    def is_swapped(self, request):
+        return request.request_id in self.swapped
 
 
 def queue(*prompts, tenants=None):
@@ -58,6 +62,37 @@ def test_every_policy_returns_each_request_once(policy, length):
 def test_the_queue_is_in_order_already(policy):
     waiting = queue(9, 3, 5)
     assert list(policy(waiting, View())) == waiting
+
+
+def test_who_is_on_the_host_comes_first_then_who_came_first():
+    waiting = queue(8, 8, 8, 8)
+    assert ids(swapped_first(waiting, View(swapped=(1, 3)))) == [1, 3, 0, 2]
+    assert ids(swapped_first(waiting, View())) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "order"), [("fcfs", [1, 2]), ("swapped_first", [2, 1])]
+)
+def test_nobody_enters_while_somebody_is_on_the_host(scheduling, order):
+    """Of two that gave way, 2 with its samples went to the host and 1 did not."""
+    scheduler = make_scheduler(
+        num_blocks=9,
+        watermark=0.0,
+        pressure="paper",
+        scheduling=scheduling,
+        host_blocks=16,
+    )
+    add(
+        scheduler,
+        make_request(16, 14, request_id=0),
+        make_request(6, 9, request_id=1),
+        make_request(6, 9, request_id=2, n=2),
+    )
+    entered = []
+    while scheduler.has_unfinished:
+        entered += [start.request_id for start in step(scheduler).started]
+    assert entered[:3] == [0, 1, 2]
+    assert list(dict.fromkeys(entered[3:])) == order
 
 
 def test_shortest_prefill_counts_outputs_that_a_preempted_request_has():

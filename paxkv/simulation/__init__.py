@@ -1,0 +1,1 @@
+"""The engine over a virtual clock: cost models, chips, replicas. No jax here."""

@@ -1,0 +1,1 @@
+"""One config, run in simulation or really, to one row of results."""
