@@ -6,8 +6,8 @@
 
 Doubles or halves the rate until the capacity is bracketed, then bisects; one more rate
 beyond is tried, because near its capacity a service may miss one rate and meet the next.
-Of a trace, the rate is `workload.rate_scale`. A run must be long enough for a queue to
-grow: the fewer its requests, the higher the rate that it survives.
+Of a trace, the rate is `workload.rate_scale`, a multiple of its own. A run must be long
+enough for a queue to grow: the fewer its requests, the higher the rate that it survives.
 
 Each run is a row of rows.jsonl in the output folder when it ends, and is not run again: the
 same command resumes a search. Exits with 1 if no rate meets the SLO. Loads jax only for
@@ -15,8 +15,6 @@ same command resumes a search. Exits with 1 if no rate meets the SLO. Loads jax 
 """
 
 import itertools
-import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,24 +29,18 @@ from paxkv.analysis.capacity import Attempt, Capacity, Outcome, find_capacity
 from paxkv.analysis.capacity_rows import (
     CAPACITY,
     RUN,
+    TRACE_RATE,
     attempt_of,
     capacity_metrics,
     key_of,
+    rate_unit,
     row_key,
     seeds_line,
     tree_at,
     tried_table,
 )
-from paxkv.results import (
-    ResultsNotWritten,
-    Row,
-    RunInfo,
-    append_row,
-    prepare_folder,
-    rows_by,
-    run_facts,
-)
-from paxkv.trials.outcome import TrialOutcome
+from paxkv.results import ResultsNotWritten, Row, append_row, prepare_folder, rows_by
+from paxkv.trials.outcome import TrialOutcome, trial_row
 from paxkv.trials.simulated import simulate
 from paxkv.trials.trial_config import TrialConfig, trial_config
 
@@ -58,7 +50,7 @@ CONFIG = config_flags.DEFINE_config_file(
 )
 KIND = flags.DEFINE_enum("kind", "simulated", ["simulated", "measured"], "Of the runs.")
 SEEDS = flags.DEFINE_list("seeds", ["0"], "Of the workload; a search for each.")
-START = flags.DEFINE_float("start", 1.0, "The first rate, requests a second.")
+START = flags.DEFINE_float("start", 1.0, "The first rate, as the workload counts it.")
 LOWEST = flags.DEFINE_float("lowest", 2**-10, "The lowest rate worth trying.")
 HIGHEST = flags.DEFINE_float("highest", 2**14, "The highest.")
 TOLERANCE = flags.DEFINE_float("tolerance", 0.02, "Between the two ends, relative.")
@@ -75,23 +67,6 @@ def runner() -> Run:
     return lambda trial, profile, ended: serve(trial, on_ended=ended)
 
 
-def facts(
-    experiment: str, tree: Mapping[str, Any], device: str, implementation: str
-) -> dict[str, Any]:
-    """The part of a row that says what was run on what."""
-    info = RunInfo(
-        experiment=experiment,
-        kind=KIND.value,
-        command=shlex.join(["python", "-m", "experiments.capacity", *sys.argv[1:]]),
-        seed=tree["workload"]["seed"],
-        device=device,
-        implementation=implementation,
-        matmul_precision=tree["engine"]["matmul_precision"],
-        xla_flags=os.environ.get("XLA_FLAGS", ""),
-    )
-    return {**run_facts(info), "name": tree["name"], "config": tree}
-
-
 def search(
     tree: Mapping[str, Any], profile: str, rows: dict[Any, Row], path: Path, run: Run
 ) -> tuple[Capacity, list[Row]]:
@@ -103,15 +78,11 @@ def search(
         key = row_key(RUN, KIND.value, profile, wanted)
         if key not in rows:
             trial = trial_config(wanted)
-            label = f"{profile}, seed {trial.workload.seed}, {rate_per_s:.4g}/s"
+            label = f"{profile}, seed {trial.workload.seed}, rate {rate_per_s:.4g}"
             total = trial.workload.num_requests
             with tqdm(total=total, desc=label, unit="request", leave=False) as bar:
                 outcome = run(trial, profile, bar.update)
-            row = facts(RUN, wanted, outcome.device, outcome.implementation) | {
-                "profile": profile,
-                "pool": outcome.pool,
-                "metrics": outcome.metrics,
-            }
+            row = trial_row(outcome, wanted, RUN, sys.argv, module=CAPACITY)
             append_row(path, row)
             rows[key] = row
         used.append(rows[key])
@@ -143,7 +114,7 @@ def main() -> int:
         run = runner()
     except (ValueError, TypeError, OSError) as error:
         raise app.UsageError(str(error)) from error
-    slo = trials[0].slo
+    slo, unit = trials[0].slo, rate_unit(tree)
     print(
         f"{KIND.value}: {tree['name']}; p{slo.percentile:g} of TTFT within "
         f"{slo.ttft_s:g} s and of TPOT within {slo.tpot_s:g} s, "
@@ -160,9 +131,16 @@ def main() -> int:
             key = row_key(CAPACITY, KIND.value, profile, one)
             if key not in rows or rows[key]["metrics"] != metrics:
                 last = used[-1]
-                head = facts(CAPACITY, one, last["device"], last["implementation"])
-                pool = last["pool"]
-                row = head | {"profile": profile, "pool": pool, "metrics": metrics}
+                outcome = TrialOutcome(
+                    kind=KIND.value,
+                    device=last["device"],
+                    implementation=last["implementation"],
+                    profile=profile,
+                    costs=last.get("costs", ""),  # runs of an earlier version lack it
+                    pool=last["pool"],
+                    metrics=metrics,
+                )
+                row = trial_row(outcome, one, CAPACITY, sys.argv)
                 append_row(path, row)
                 rows[key] = row
         except ResultsNotWritten as error:
@@ -171,13 +149,14 @@ def main() -> int:
         except (ValueError, TypeError) as error:
             raise app.UsageError(str(error)) from error
         found[profile].append(capacity)
-        print(f"\n{profile}, seed {one['workload']['seed']}: {capacity.words}")
+        words = capacity.words(f" {unit}" if unit == TRACE_RATE else "/s")
+        print(f"\n{profile}, seed {one['workload']['seed']}: {words}")
         print(tried_table(capacity))
 
     # --- report
     print()
     for profile, capacities in found.items():
-        label = f"{profile}: capacity, requests/s"
+        label = f"{profile}: capacity, {unit}"
         print(seeds_line(label, [capacity.rate_per_s for capacity in capacities]))
     print(f"Rows were added to {path}.")
     everywhere = [capacity for capacities in found.values() for capacity in capacities]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from absl import app, flags
-from ml_collections import config_flags
+from ml_collections import config_dict, config_flags
 
 
 def run(
@@ -17,7 +17,8 @@ def run(
     config: str | None = None,
     paths: str | None = None,
 ) -> None:
-    """Parses the flags, calls `main` and exits with its code, or 2 on an `app.UsageError`.
+    """Parses the flags, calls `main` and exits with its code, or 2 on an `app.UsageError`,
+    1 without memory, 130 on ctrl-C.
 
     Args:
       config: the default of `--config`, whose definition must have none: absl reads that
@@ -41,6 +42,12 @@ def run(
             return main() if paths is None else main(argv[1:])
         except app.UsageError as error:
             _leave(f"error: {error}")
+        except MemoryError as error:
+            print(f"FAILED: this machine has too little memory for it. {error}")
+            return 1
+        except KeyboardInterrupt:
+            print("\nInterrupted.", file=sys.stderr)
+            return 130  # what a shell has for ctrl-C
 
     app.run(checked_main, flags_parser=parse)
 
@@ -48,15 +55,18 @@ def run(
 def integers(flag: flags.FlagHolder) -> list[int]:
     """The numbers of a list flag; an `app.UsageError` names what is none."""
     try:
-        return [int(text) for text in flag.value]
+        values = [int(text) for text in flag.value]
     except ValueError as error:
         raise app.UsageError(f"--{flag.name}={flag.value} must be numbers.") from error
+    if not values:
+        raise app.UsageError(f"--{flag.name} is empty; name at least one number.")
+    return values
 
 
 def numbers(flag: flags.FlagHolder) -> list[int]:
     """The same, of at least one number ≥ 1."""
     values = integers(flag)
-    if not values or min(values) < 1:
+    if min(values) < 1:
         raise app.UsageError(f"--{flag.name}={values} must be at least 1.")
     return values
 
@@ -74,9 +84,8 @@ def _with_config(argv: list[str], default: str) -> list[str]:
     alone(argv, known_only=True)
     if not Path(path.value.partition(":")[0]).is_file():
         raise flags.Error(f"--config={path.value} is no file.")
-    plain = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", path.value, "", plain, sys_argv=argv[:1])
-    keys = _dotted(plain.flag_values_dict()["config"].to_dict())
+    tree = _loaded(path.value, argv[0]).to_dict()
+    keys = _dotted(tree)
     for argument in flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False):
         override = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if override and override[1] not in keys:
@@ -87,7 +96,28 @@ def _with_config(argv: list[str], default: str) -> list[str]:
                 f"--config.{override[1]} is no key of {path.value}; nearest: {nearest}. "
                 f"Keys of {above or 'config'}: {', '.join(beside)}."
             )
+    if path.value != default:
+        missing = [key for key in _loaded(default, argv[0]) if key not in tree]
+        if missing:
+            raise flags.Error(
+                f"--config={path.value} has no {', '.join(missing)}; see {default}."
+            )
     return argv if alone["config"].present else [argv[0], f"--config={default}", *argv[1:]]
+
+
+def _loaded(path: str, program: str) -> config_dict.ConfigDict:
+    """The config of a file, which may be any text."""
+    plain = flags.FlagValues()
+    try:
+        config_flags.DEFINE_config_file("config", path, "", plain, sys_argv=[program])
+        config = plain.flag_values_dict()["config"]
+    except Exception as error:  # whatever the file raises
+        *_, line = str(error).strip().splitlines() or [""]  # the others are where
+        said = re.sub(r"^\w*Error: ", "", line) or type(error).__name__
+        raise flags.Error(f"--config={path}: {said}") from error
+    if not isinstance(config, config_dict.ConfigDict):
+        raise flags.Error(f"--config={path}: get_config() must return a ConfigDict.")
+    return config
 
 
 def _dotted(tree: dict, prefix: str = "") -> list[str]:

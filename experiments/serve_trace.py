@@ -87,6 +87,8 @@ def main() -> int:
     row = trial_row(outcome, tree, "serve_trace", sys.argv)
     print(f"measured: {tree['engine']['model']} on {outcome.device}")
     print(trial_table([row]))
+    for note in outcome.notes:
+        print(f"Workload: {note}")
     metrics = outcome.metrics
     if "recall_right" in metrics:
         print(f"keys: {metrics['recall_right']} of {metrics['recall_answered']} are right")

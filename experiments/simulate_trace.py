@@ -5,11 +5,12 @@
 
 Each cost profile is a simulation of its own: `ideal` is what the chip's published figures
 allow, `calibrated` what was measured or, where a profile says so, assumed. Prints both side
-by side and writes rows.jsonl and requests.jsonl into the output folder. Exits with 1 if a
-request was rejected. Loads no jax.
+by side and where their costs are from, and writes rows.jsonl and requests.jsonl into the
+output folder. Exits with 1 if a request was rejected. Loads no jax.
 """
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -59,6 +60,7 @@ def main() -> int:
 
     # --- run
     rows: list[Row] = []
+    notes: Sequence[str] = ()
     try:
         with ExitStack() as files:
             requests = None
@@ -85,6 +87,7 @@ def main() -> int:
                         trial, profile, listener=log, on_ended=bar.update, on_record=write
                     )
                 rows.append(trial_row(outcome, tree, "simulate_trace", sys.argv))
+                notes = outcome.notes  # the same of all profiles
     except (ValueError, TypeError) as error:
         raise app.UsageError(str(error)) from error
     except OSError as error:
@@ -93,6 +96,10 @@ def main() -> int:
 
     # --- report: the table first, so that a full disk loses nothing
     print(trial_table(rows))
+    for row in rows:
+        print(f"Costs of {row['profile']}: {row['costs']}.")
+    for note in notes:
+        print(f"Workload: {note}")
     try:
         save_rows(folder / "rows.jsonl", rows)
         print(f"Rows were added to {folder / 'rows.jsonl'}.")

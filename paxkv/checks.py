@@ -5,7 +5,7 @@ An error says the rule and the remedy; `named` puts the name and the value befor
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_NUMBER = 1e30  # far inside float32, in which the device computes
@@ -19,6 +19,20 @@ def named(name: str, value: Any, check: Check) -> Any:
         return check(value)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}={value!r} {error}.") from None
+
+
+def keep_checked(config: Any, checks: Mapping[str, Check], prefix: str = "") -> None:
+    """Replaces fields of a frozen dataclass by what their checks return.
+
+    Raises:
+      ValueError: names the field behind the prefix, its value, the rule and the remedy.
+    """
+    for name, check in checks.items():
+        try:
+            value = named(prefix + name, getattr(config, name), check)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+        object.__setattr__(config, name, value)
 
 
 def integer(value: Any, remedy: str = "give an integer") -> int:

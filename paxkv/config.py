@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from paxkv.checks import Check, flag, integer_in, named, number_where, one_of, optional
+from paxkv.checks import (
+    Check,
+    flag,
+    integer_in,
+    keep_checked,
+    named,
+    number_where,
+    one_of,
+    optional,
+)
 from paxkv.policies.admission import ADMISSION_POLICIES, AdmissionPolicy
 from paxkv.policies.eviction import EVICTION_POLICIES, EvictionPolicy
 from paxkv.policies.naming import policy_named
@@ -30,15 +39,6 @@ Granularity = Literal["block", "token"]
 Batching = Literal["iteration", "request"]
 HostWrite = Literal["write_back", "write_through", "write_through_selective"]
 OUTCOMES = ("completed", "cancelled", "failed", "preempted")
-
-
-def _keep_checked(config: Any, checks: Mapping[str, Check]) -> None:
-    for name, check in checks.items():
-        try:
-            value = named(name, getattr(config, name), check)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        object.__setattr__(config, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class CacheConfig:
     delay_steps: int = 0  # transfers to the host land so many steps late
 
     def __post_init__(self):
-        _keep_checked(self, _CACHE_CHECKS)
+        keep_checked(self, _CACHE_CHECKS)
         if self.prefix_caching and self.allocator != "paged":
             raise ValueError(
                 f"prefix_caching needs blocks that can be shared, allocator="
@@ -118,7 +118,7 @@ class SchedulerConfig:
     recompute_s_per_token: float | int = 0.0
 
     def __post_init__(self):
-        _keep_checked(self, _SCHEDULER_CHECKS)
+        keep_checked(self, _SCHEDULER_CHECKS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class EngineConfig:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
 
     def __post_init__(self):
-        _keep_checked(self, _ENGINE_CHECKS)
+        keep_checked(self, _ENGINE_CHECKS)
 
 
 def _policy(

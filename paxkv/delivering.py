@@ -36,7 +36,7 @@ class Delivering:
         num_rows = running.tables.num_rows
         self.is_beam = np.zeros(num_rows, bool)
         # of each row: the number of tokens that ends it at the latest, and whether it is
-        # one sequence without stop tokens of its own
+        # one sequence, no beam, without stop tokens of its own
         self._most_tokens = np.zeros(num_rows, np.int32)
         self._is_simple = np.zeros(num_rows, bool)
         self._forked: list[Request] = []  # since the last plan
@@ -167,7 +167,7 @@ class Delivering:
         self.is_beam[start.row] = group.beams is not None
         self._most_tokens[start.row] = min(request.expected_tokens, self._max_context)
         self._is_simple[start.row] = (
-            group.num_sequences == 1 and not sampling.stop_token_ids
+            group.num_sequences == 1 and group.beams is None and not sampling.stop_token_ids
         )
         return start
 

@@ -1,7 +1,7 @@
 """Steps that only decode, taken at once: between two decisions nothing else changes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int32
@@ -17,9 +17,23 @@ from paxkv.types import Plan, PoolPartition, RequestUpdate, StepMetrics
 from paxkv.waiting import WaitingQueue
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedStep:
+    """When a step was planned and committed, and whose time that was."""
+
+    now_s: float
+    end_s: float
+    duration_s: float  # the executor's
+    host_s: float
+
+
 class Repeating:
     """What a scheduler would do in the steps after one that was just committed, as long as
-    these give each running sequence its next token and do nothing else."""
+    these give each running sequence its next token.
+
+    Such steps come in stretches: `begin` gives all sequences the block of their next token,
+    as planning does; `commit` takes in the steps until the first of them fills one.
+    """
 
     def __init__(
         self,
@@ -34,103 +48,143 @@ class Repeating:
         self._delivering = delivering
         self._policies = policies
         self._config = config
+        self._partitions: tuple[PoolPartition, ...] = ()  # after the stretch's first step
+        self._num_duplicates = 0
+        self._has_regions = running.allocator.usage(0).regions is not None
 
-    @property
-    def _allocator(self) -> Allocator:
-        return self._running.allocator
-
-    def count(self, plan: Plan) -> int:
-        """How many such steps follow `plan`, if nobody comes: until a sequence comes
-        to another block, or ends."""
+    def may_follow(self, plan: Plan) -> bool:
+        """Nothing but decoding is to be done until a sequence ends or another comes."""
         running, allocator = self._running, self._allocator
-        rows, tables = running.rows, running.tables
-        if not (
-            len(rows)
-            and plan.samples.all()
-            and np.array_equal(plan.rows, rows)
-            and len(rows) <= self._config.max_num_batched_tokens
-        ):
-            return 0
-        stays = not (
+        prefixes = allocator.prefixes
+        decides = (
             len(self._waiting)
             or self._delivering.has_forked
             or self._config.preempt_every
             or allocator.shares_tails
             or allocator.journal.has_moves
-            or running.swapper is not None  # transfers land some steps later
+            or allocator.journal.poisons
+            # transfers land some steps later
+            or (prefixes is not None and prefixes.cache.host is not None)
         )
-        if not stays:
-            return 0
+        return bool(
+            not decides
+            and len(plan.rows)
+            and len(plan.rows) <= self._config.max_num_batched_tokens
+            and plan.samples.all()
+            and np.array_equal(plan.rows, running.rows)
+        )
+
+    def begin(self, now_s: float) -> int:
+        """Plans the first of some steps; how many. 0: none, since a sequence may end in the
+        next, or there is no block for it, and nothing was taken."""
+        running, allocator = self._running, self._allocator
+        rows, tables = running.rows, running.tables
         size, computed = allocator.block_size, tables.num_computed[rows]
-        # the last token of a block makes it one that others may find
-        in_block = size - computed % size - (allocator.prefixes is not None)
-        most = min(self._delivering.tokens_left(rows).min() - 1, in_block.min())
-        for num_blocks in tables.num_blocks:
-            most = min(most, (num_blocks[rows] * size - computed).min())
-        return max(int(most), 0)
+        left = self._delivering.tokens_left(rows).min() - 1
+        if left <= 0:
+            return 0
+        num_needed = int((tables.num_blocks[0][rows] * size <= computed).sum())
+        for group in range(len(tables.num_blocks)) if num_needed else ():
+            usage = allocator.usage(group)
+            # a region grows as a whole, and perhaps moves
+            if self._has_regions or usage.num_available < num_needed:
+                return 0
+        journal = allocator.journal
+        journal.step, journal.now_s = journal.step + 1, now_s
+        allocator.set_now(now_s)
+        lengths = np.zeros(tables.num_rows, np.int32)
+        lengths[rows] = 1
+        if num_needed:
+            needy = running.extend_tables(lengths)
+            assert needy is None, "there are blocks for all"
+        self._partitions = running.partitions(lengths, head_refused=False)
+        groups = range(len(tables.block_tables))
+        self._num_duplicates = sum(allocator.usage(g).num_duplicates for g in groups)
+        return int(min(left, (size - computed % size).min()))
 
     def commit(
         self,
-        before: StepMetrics,
-        steps: Sequence[tuple[float, float, float, float]],
+        steps: Sequence[RepeatedStep],
         token_ids: Int32[np.ndarray, "S"],
-    ) -> tuple[list[StepMetrics], list[RequestUpdate]]:
-        """Takes in steps after the one of `before`, in which each sampled its token of
-        `token_ids`.
-
-        Args:
-          steps: of each: when it was planned and committed, the executor's duration, and
-            the host's.
-        """
+        table_bytes: int,
+    ) -> list[StepMetrics]:
+        """Takes in steps, as many as `begin` said at most, in each of which the running
+        sequences sampled these tokens."""
         running, tables, journal = self._running, self._running.tables, self._journal
-        rows, requests = running.rows, running.requests
-        metrics = []
-        for index, (now_s, _, duration_s, host_s) in enumerate(steps, 1):
-            journal.step += 1
-            journal.now_s = now_s
-            self._policies.admission.step_planned()
-            journal.emit(EventKind.STEP, num_tokens=len(rows), duration_s=duration_s)
-            metrics.append(
-                replace(
-                    before,
-                    step=journal.step,
-                    now_s=now_s,
-                    duration_s=duration_s,
-                    host_s=host_s,
-                    num_prefill_tokens=0,
-                    num_decode_tokens=len(rows),
-                    num_running=len(rows),
-                    num_preempted=0,
-                    num_copied_blocks=0,
-                    num_swapped_out_blocks=0,
-                    num_swapped_in_blocks=0,
-                    partitions=tuple(
-                        self._later(part, group, index * len(rows))
-                        for group, part in enumerate(before.partitions)
-                    ),
-                )
-            )
-        self._allocator.set_now(journal.now_s)
-        count, ends_s = len(steps), [end_s for _, end_s, _, _ in steps]
+        rows, count = running.rows, len(steps)
         columns = tables.num_tokens[rows][:, None] + np.arange(count)
         tables.tokens[rows[:, None], columns] = token_ids[:, None]
         tables.num_tokens[rows] += count
         tables.num_computed[rows] += count
+        metrics = []
+        for index, step in enumerate(steps):
+            if index:
+                journal.step, journal.now_s = journal.step + 1, step.now_s
+            self._policies.admission.step_planned()
+            if index == count - 1:  # only the last may fill a block
+                self._allocator.set_now(step.now_s)
+                self._allocator.committed(rows)
+            metrics.append(self._metrics(step, index * len(rows), table_bytes))
+            if journal.listener is not None:
+                journal.emit(
+                    EventKind.STEP, num_tokens=len(rows), duration_s=step.duration_s
+                )
+        return metrics
+
+    def deliver(
+        self, ends_s: Sequence[float], token_ids: Int32[np.ndarray, "S"]
+    ) -> list[RequestUpdate]:
+        """Tells the requests of all stretches' tokens, which came at these times."""
         updates = []
-        for request, token_id in zip(requests, token_ids.tolist(), strict=True):
-            new_ids = (token_id,) * count
+        for request, token_id in zip(
+            self._running.requests, token_ids.tolist(), strict=True
+        ):
+            new_ids = (token_id,) * len(ends_s)
             request.output_ids.extend(new_ids)
             request.token_times_s.extend(ends_s)
             updates.append(RequestUpdate(request.request_id, new_ids))
-        return metrics, updates
+        return updates
+
+    @property
+    def _allocator(self) -> Allocator:
+        return self._running.allocator
 
     @property
     def _journal(self) -> Journal:
         return self._allocator.journal
 
-    def _later(self, part: PoolPartition, group: int, num_new: int) -> PoolPartition:
-        """With so many more tokens in the blocks that sequences hold."""
-        states = part.token_states + num_new
-        if self._allocator.usage(group).regions is None:
-            return replace(part, token_states=states, tail=part.tail - num_new)
-        return replace(part, token_states=states, reserved=part.reserved - num_new)
+    def _metrics(
+        self, step: RepeatedStep, num_later_tokens: int, table_bytes: int
+    ) -> StepMetrics:
+        num_running = len(self._running)
+        return StepMetrics(
+            step=self._journal.step,
+            now_s=step.now_s,
+            duration_s=step.duration_s,
+            host_s=step.host_s,
+            num_prefill_tokens=0,
+            num_decode_tokens=num_running,
+            num_running=num_running,
+            num_waiting=0,
+            num_preempted=0,
+            partitions=tuple(
+                _with_tokens(part, num_later_tokens, is_reserved=self._has_regions)
+                for part in self._partitions
+            ),
+            table_bytes=table_bytes,
+            num_duplicate_blocks=self._num_duplicates,
+        )
+
+
+def _with_tokens(part: PoolPartition, num_new: int, *, is_reserved: bool) -> PoolPartition:
+    """With so many more tokens where they were reserved, or in the tails of blocks."""
+    return PoolPartition(
+        token_states=part.token_states + num_new,
+        tail=part.tail - (0 if is_reserved else num_new),
+        reserved=part.reserved - (num_new if is_reserved else 0),
+        internal=part.internal,
+        rounding=part.rounding,
+        cached=part.cached,
+        free=part.free,
+        unusable_free=part.unusable_free,
+    )

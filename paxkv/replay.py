@@ -220,10 +220,10 @@ class Replay:
     def _go_on(self, go_on: GoOn, before: StepMetrics, index: int) -> None:
         """Until the next arrival that can be known: an end may let another come."""
         until_s = self.feed.next_arrival_s
-        others = [now_s for now_s, other in self._working if other != index]
-        if self.feed.follows_ends and others:
-            soonest_s = min(others)
-            until_s = soonest_s if until_s is None else min(until_s, soonest_s)
+        if self.feed.follows_ends:
+            others = [now_s for now_s, other in self._working if other != index]
+            known = others if until_s is None else [*others, until_s]
+            until_s = min(known, default=None)
         steps, updates = go_on(before, until_s)
         for metrics in steps:
             self._observer.stepped(metrics, index)

@@ -1,6 +1,6 @@
 """A single request: may it enter, does it end here, and what is there to tell of it?"""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from paxkv.allocators import Allocator
 from paxkv.request_options import Adapter
@@ -159,18 +159,25 @@ def metrics_of(
     reason: FinishReason,
     finish_s: float,
     *,
-    num_outputs: int | None = None,
+    token_times_s: Sequence[float] | None = None,
     sample_index: int | None = None,
 ) -> RequestMetrics:
-    """The record of a request that ended, or of one of its samples."""
+    """The record of a request that ended, or of one of its samples.
+
+    Args:
+      token_times_s: of beams, whose outputs are no sequence's own.
+    """
+    times_s, num_outputs = request.token_times_s, len(request.output_ids)
+    if token_times_s is not None:
+        times_s, num_outputs = token_times_s, len(token_times_s)
     return RequestMetrics(
         request_id=request.request_id,
         arrival_s=request.arrival_s,
         first_scheduled_s=request.first_scheduled_s,
-        token_times_s=tuple(request.token_times_s),
+        token_times_s=tuple(times_s),
         finish_s=finish_s,
         num_prompt_tokens=len(request.prompt_ids),
-        num_output_tokens=len(request.output_ids) if num_outputs is None else num_outputs,
+        num_output_tokens=num_outputs,
         num_preemptions=request.num_preemptions,
         num_recomputed_tokens=request.num_recomputed_tokens,
         reason=reason,

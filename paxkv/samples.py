@@ -148,11 +148,17 @@ def beam_results(
     beams = request.group.beams
     assert beams is not None
     hypotheses = beams.hypotheses()
+    # all beams grow at once; those of the last step have ended, and are no sequence's
+    times_s = (*request.token_times_s, now_s)
     updates = []
     for index, found in enumerate(hypotheses):
         end = finish or _end_of(found.token_ids, found.ended_by_stop_token)
         metrics = metrics_of(
-            request, end.reason, now_s, num_outputs=len(found.token_ids), sample_index=index
+            request,
+            end.reason,
+            now_s,
+            token_times_s=times_s[: len(found.token_ids)],
+            sample_index=index,
         )
         updates.append(
             RequestUpdate(

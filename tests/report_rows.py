@@ -22,7 +22,13 @@ def trial_row(
     **metrics: Any,
 ) -> dict[str, Any]:
     """A row of `experiments.simulate_trace`; `config` has dotted keys."""
-    settings = {"cache.block_size": 16, "workload.rate_per_s": 2.0, "workload.seed": seed}
+    settings = {
+        "cache.block_size": 16,
+        "workload.arrival": "poisson",
+        "workload.structure": "single",
+        "workload.rate_per_s": 2.0,
+        "workload.seed": seed,
+    }
     row: dict[str, Any] = {
         "schema": SCHEMA_VERSION,
         "experiment": "simulate_trace",

@@ -46,21 +46,24 @@ class Capacity:
         """Whether no rate met the SLO above one that missed it."""
         return self.largest_met_per_s <= self.rate_per_s
 
-    @property
-    def words(self) -> str:
-        """The answer as a sentence."""
+    def words(self, unit: str = "/s") -> str:
+        """The answer as a sentence; `unit` stands behind each rate."""
         if self.outcome is Outcome.NO_RATE:
             lowest = self.tried[0]
             latencies = ", ".join(
                 f"{name} is {value:.4g} s" for name, value in lowest.latency_s.items()
             )
-            at = f"no rate meets it: at {lowest.rate_per_s:.4g}/s"
+            at = f"no rate meets it: at {lowest.rate_per_s:.4g}{unit}"
             return f"{at} {latencies or 'it is missed'}"
         if self.outcome is Outcome.ANY_RATE:
-            return f"every rate up to {self.rate_per_s:.4g}/s meets it; raise the limit"
-        words = f"{self.rate_per_s:.4g}/s meets it, {self.missed_per_s:.4g}/s does not"
+            return f"every rate up to {self.rate_per_s:.4g}{unit} meets it; raise the limit"
+        words = (
+            f"{self.rate_per_s:.4g}{unit} meets it, {self.missed_per_s:.4g}{unit} does not"
+        )
         if not self.is_monotone:
-            words += f", and {self.largest_met_per_s:.4g}/s does: rates are out of order"
+            words += (
+                f", and {self.largest_met_per_s:.4g}{unit} does: rates are out of order"
+            )
         return words
 
 

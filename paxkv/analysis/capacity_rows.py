@@ -13,6 +13,7 @@ from paxkv.results import Row, to_line
 from paxkv.workloads.arrivals import WITH_RATE
 
 RUN, CAPACITY = "capacity_run", "capacity"  # experiments of the rows
+TRACE_RATE = "times the trace's rate"
 _UNLIKE = ("name", "profiles", "output_folder", "record_requests", "record_steps")
 
 
@@ -31,6 +32,14 @@ def rate_key(tree: Mapping[str, Any]) -> str:
         f"workload.arrival={arrival!r} has no rate that could be raised; use "
         f"{', '.join(WITH_RATE)} or, of a trace, 'trace'."
     )
+
+
+def rate_unit(tree: Mapping[str, Any]) -> str:
+    """What the numbers at that key count."""
+    if rate_key(tree) == "workload.rate_scale":
+        return TRACE_RATE
+    has_turns = tree["workload"]["structure"] in ("chat", "agents")
+    return "sessions/s" if has_turns else "requests/s"
 
 
 def tree_at(

@@ -80,7 +80,12 @@ class Values:
         self._rng = np.random.default_rng(0)
 
     def add(self, value: float) -> None:
-        self.extend((value,))
+        if self.count < MOST_VALUES:
+            self.total += value
+            self.count += 1
+            self._kept.append(value)
+        else:
+            self.extend((value,))
 
     def extend(self, values: Sequence[float]) -> None:
         self.total += math.fsum(values)

@@ -14,7 +14,7 @@ CAUSES = (
     "decode",  # weights and K/V read for decoding, of the whole batch
     "recompute",  # preempted: waiting to return, and K/V computed again, its own or others'
     "swap",  # blocks moved to and from the host, or copied
-    "communication",  # between chips, and between replicas
+    "communication",  # between chips
     "host",  # planning, packing, committing
 )
 
@@ -39,7 +39,6 @@ class RequestRecord:
     num_preemptions: int
     num_recomputed_tokens: int
     num_swaps: int
-    longest_gap_s: float = 0.0  # between two of its tokens
     reason: str  # name of the FinishReason
     # seconds by cause, up to the first token and after it; together finish - arrival
     ttft_causes_s: Mapping[str, float] = field(default_factory=dict)

@@ -55,7 +55,7 @@ class RunRecorder:
     def stepped(self, metrics: StepMetrics, replica: int) -> None:
         self._on_step(metrics)
         if self._is_measured(metrics.now_s):
-            self.totals.add_step(metrics)
+            self.totals.add_step(metrics, on_timeline=replica == 0)
 
     def told(self, update: RequestUpdate, replica: int) -> None:
         if update.metrics is not None:
@@ -95,7 +95,6 @@ def record_of(
 ) -> RequestRecord:
     """A request's line in requests.jsonl."""
     times_s = metrics.token_times_s
-    gaps_s = [after - before for before, after in zip(times_s, times_s[1:], strict=False)]
     return RequestRecord(
         request_id=metrics.request_id,
         sample_index=metrics.sample_index,
@@ -113,7 +112,6 @@ def record_of(
         num_preemptions=metrics.num_preemptions,
         num_recomputed_tokens=metrics.num_recomputed_tokens,
         num_swaps=metrics.num_swaps,
-        longest_gap_s=max(gaps_s, default=0.0),
         reason=metrics.reason.name,
         ttft_causes_s=causes[0],
         decode_causes_s=causes[1],

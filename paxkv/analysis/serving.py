@@ -37,9 +37,11 @@ class ServingTotals:
         self._num_prompt_tokens = 0
         self._num_cached_tokens = 0
 
-    def add_step(self, step: StepMetrics) -> None:
+    def add_step(self, step: StepMetrics, *, on_timeline: bool = True) -> None:
+        """`on_timeline`: the timeline is of one engine, the rest of all."""
         self.waste.add(step)
-        self.timeline.add(step)
+        if on_timeline:
+            self.timeline.add(step)
         self.host.add(step.host_s)
         self.device.add(step.duration_s)
         steps = self._steps

@@ -175,9 +175,12 @@ class TimeSplit:
                 self._first[row] = self._causes[row]
                 self._has_first[row] = True
                 request_id, _ = self._owner[row]
-                if request_id in self._at_fork:
+                if request_id in self._at_fork and self._owner[row][1] == 0:
                     share = self._share(row)
-                    self._at_fork[request_id] = replace(share, until_s=view.end_s)
+                    # its samples have no token yet: each computes one of its own
+                    self._at_fork[request_id] = replace(
+                        share, until_s=view.end_s, at_first_token=None
+                    )
 
     def _start(self, row: int, key: _Key) -> None:
         """`row` belongs to this sequence from now on."""

@@ -58,7 +58,8 @@ TRIAL_LINES: tuple[tuple[str, Sequence[tuple[str, Cell]]], ...] = (
         (
             ("decoding", number("decode_s")),
             ("prefill", number("prefill_s")),
-            ("swaps and copies", number("swap_s")),
+            ("swaps", number("swap_s")),
+            ("copies of blocks", number("copy_s")),
             ("communication", number("communication_s")),
             ("host", number("host_s")),
         ),

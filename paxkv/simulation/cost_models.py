@@ -5,7 +5,6 @@ from paxkv.simulation.hardware import HardwareConfig
 from paxkv.simulation.measured_model import MeasuredModel, load_calibration
 from paxkv.simulation.model_shape import ModelShape
 from paxkv.simulation.profiles import PROFILES
-from paxkv.simulation.work import CostModel
 
 
 def build_cost_model(
@@ -17,7 +16,7 @@ def build_cost_model(
     kv_dtype: str,
     max_num_seqs: int,
     max_num_batched_tokens: int,
-) -> CostModel:
+) -> RooflineModel | MeasuredModel:
     """The calibrated profile is what was measured, where the hardware names a file of that.
 
     Args:

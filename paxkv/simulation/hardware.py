@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from paxkv.checks import Check, integer_in, number_where, one_of, optional
+from paxkv.checks import Check, integer_in, keep_checked, number_where, one_of, optional
 from paxkv.sequence_tables import most_blocks
 from paxkv.simulation.chips import CHIPS, GIB, Chip
-from paxkv.simulation.model_shape import ModelShape, keep_checked
+from paxkv.simulation.model_shape import ModelShape
 from paxkv.simulation.profiles import ATTENTION_KERNELS, Efficiency, profile_of
 
 CPU = "cpu"  # has no figures, only what was measured
@@ -88,8 +88,8 @@ def efficiency_of(hardware: HardwareConfig, profile: str) -> Efficiency:
 def activation_bytes(shape: ModelShape, max_num_batched_tokens: int, num_chips: int) -> int:
     """The largest that a step holds beside weights and cache, on one chip.
 
-    Two buffers of a layer's widest product and its input, or the logits (the rule of the
-    paper's artifact, github.com/vllm-project/vllm, 2023; here every dtype has two bytes).
+    Two buffers of a layer's widest product and its input, or the logits (after the rule of
+    the paper's artifact of 2023; here numbers have two bytes and logits are split, too).
     """
     hidden = max_num_batched_tokens * shape.hidden_size
     widest = max(3 * hidden, max_num_batched_tokens * shape.intermediate_size) // num_chips

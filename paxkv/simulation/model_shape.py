@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paxkv.checks import Check, integer_in, named, one_of, optional
+from paxkv.checks import Check, integer_in, keep_checked, named, one_of, optional
 
 ITEM_BYTES = {
     "float32": 4,
@@ -15,20 +15,6 @@ ITEM_BYTES = {
 }
 SCALE_BYTES = 4  # a float32 per row of a head's K or V, as the pool keeps them
 QUANTIZED = ("int8", "float8_e4m3fn")
-
-
-def keep_checked(config: Any, checks: Mapping[str, Check]) -> None:
-    """Replaces fields of a frozen dataclass by what their checks return.
-
-    Raises:
-      ValueError: names the field, its value, the rule and the remedy.
-    """
-    for name, check in checks.items():
-        try:
-            value = named(name, getattr(config, name), check)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-        object.__setattr__(config, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ A100-40 of 2023, fitted to the PagedAttention paper (arXiv 2309.06180, Figures 1
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paxkv.simulation.chips import GB_PER_S
+
 PROFILES = ("ideal", "calibrated")
-GB_PER_S = 1e9
 
 # Of the decode kernel's efficiency at blocks of 16 tokens, the share that it has from
 # this block size on.

@@ -15,6 +15,7 @@ from typing import Any
 from paxkv.results import Row, explained, prepare_folder
 from paxkv.sweeps.grid import NOT_IN_ID, Tree, flat
 
+CELLS = "cells"  # in a sweep's folder: a folder of each
 GUARD = "paxkv.sweeps.guarded"
 STDERR = "stderr.txt"
 STDOUT = "stdout.txt"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paxkv.results import Row
-from paxkv.sweeps.cells import Job, Outcome
+from paxkv.sweeps.cells import CELLS, Job, Outcome
 from paxkv.sweeps.grid import Cell, flags_of
 from paxkv.sweeps.table import DONE, FAILED, Table
 
@@ -31,7 +31,7 @@ def job_of(cell: Cell, *, config_file: str, given: Mapping[str, Any], folder: Pa
       given: what the sweep's flags set, for all cells.
       folder: of the sweep.
     """
-    own_folder = (folder / "cells" / cell.cell_id).absolute()
+    own_folder = (folder / CELLS / cell.cell_id).absolute()
     called = {"name": cell.name} if cell.name else {}
     overrides = {**given, **cell.overrides, **called, "output_folder": own_folder}
     return Job(

@@ -23,6 +23,7 @@ from paxkv.trials.trial_config import TrialConfig
 from paxkv.types import Plan, RequestUpdate, StepMetrics, StepResult
 from paxkv.workloads.drawing import Workload
 from paxkv.workloads.recall_workload import recall_workload, score_recall
+from paxkv.workloads.workload_config import offered_rate_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +146,8 @@ def serve(
     decoder = load_decoder(trial.engine.model, trial.weights_dtype)
     max_context = context_limit(trial.engine, decoder.config.max_context)
     recall = recall_workload(trial.workload, max_context) if score_keys else None
-    sessions = (
-        Workload(
-            trial.workload, max_context=max_context, vocab_size=decoder.config.vocab_size
-        )
-        if recall is None
-        else recall.sessions
+    workload = Workload(
+        trial.workload, max_context=max_context, vocab_size=decoder.config.vocab_size
     )
     clock = Stopwatch()
     engine, executor = build_engine(trial.engine, decoder, clock=clock, listener=listener)
@@ -162,7 +159,7 @@ def serve(
     started_s = time.perf_counter()
     replay = Replay(
         [Replica(engine=engine, clock=clock)],
-        sessions,
+        workload if recall is None else recall.sessions,
         tape,
         concurrency=trial.workload.users,
     )
@@ -190,6 +187,9 @@ def serve(
         device=executor.device_name,
         implementation=executor.options.attention.implementation,
         profile="measured",
+        costs="measured; shares of a step "
+        + ("by tokens" if cost is None else "fitted to the run's own steps"),
+        notes=workload.report.notes,
         pool={
             "num_blocks": plan.num_blocks,
             "blocks_per_group": plan.blocks_per_group,
@@ -202,7 +202,9 @@ def serve(
             **recorder.metrics(),
             **asdict(seconds),
             **scored,
+            **workload.report.losses,
             "duration_s": replay.now_s,
+            "offered_rate_per_s": offered_rate_per_s(trial.workload),
             "num_requests": replay.num_added,
             "num_skipped_turns": replay.feed.num_skipped,
             "compile_s": compile_s,

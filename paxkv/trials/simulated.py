@@ -1,7 +1,6 @@
 """A trial over a virtual clock: the engine's own loop, scheduler, caches and policies."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
@@ -22,6 +21,7 @@ from paxkv.trials.outcome import TrialOutcome
 from paxkv.trials.trial_config import TrialConfig
 from paxkv.types import Plan, StepMetrics
 from paxkv.workloads.drawing import Workload
+from paxkv.workloads.workload_config import offered_rate_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class _Simulated:
 
     replica: Replica
     split: TimeSplit
+    costs: str  # where they are from
 
 
 def simulate(
@@ -58,8 +59,11 @@ def simulate(
         trial needs what only a device has.
     """
     started_s = time.perf_counter()
+    # a log of several replicas tells their steps in the order of their clocks
+    is_one = trial.router.num_replicas == 1
+    takes_quiet_steps = takes_quiet_steps and (listener is None or is_one)
     num_blocks = blocks_per_group(trial)
-    seconds: Counter[str] = Counter()
+    seconds = dict.fromkeys(_PARTS, 0.0)
     simulated = [
         _build(trial, profile, num_blocks, seconds, listener, takes_quiet_steps)
         for _ in range(trial.router.num_replicas)
@@ -91,6 +95,8 @@ def simulate(
         device=f"{trial.hardware.num_chips} x {trial.hardware.chip}",
         implementation="none",
         profile=profile,
+        costs=simulated[0].costs,
+        notes=workload.report.notes,
         pool={
             "num_blocks": num_blocks[0],
             "blocks_per_group": num_blocks,
@@ -102,7 +108,9 @@ def simulate(
         metrics={
             **recorder.metrics(),
             **seconds,
+            **workload.report.losses,
             "duration_s": replay.now_s,
+            "offered_rate_per_s": offered_rate_per_s(trial.workload),
             "num_requests": replay.num_added,
             "num_skipped_turns": replay.feed.num_skipped,
             "wall_s": time.perf_counter() - started_s,
@@ -132,7 +140,7 @@ def _build(
     trial: TrialConfig,
     profile: str,
     num_blocks: Sequence[int],
-    seconds: Counter[str],
+    seconds: dict[str, float],
     listener: Listener | None,
     takes_quiet_steps: bool,
 ) -> _Simulated:
@@ -183,7 +191,7 @@ def _build(
         clock=clock,
         go_on=QuietSteps(scheduler, executor) if takes_quiet_steps else None,
     )
-    return _Simulated(replica=replica, split=split)
+    return _Simulated(replica=replica, split=split, costs=cost.source)
 
 
 _PARTS = tuple(field.name for field in fields(StepSeconds))

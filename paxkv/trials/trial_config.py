@@ -23,7 +23,7 @@ class RouterConfig:
 
     def __post_init__(self):
         named("router.policy", self.policy, one_of(tuple(ROUTING_POLICIES)))
-        named("router.num_replicas", self.num_replicas, integer_in(1, None, "use ≥ 1"))
+        named("router.num_replicas", self.num_replicas, integer_in(1, 2**16, "use ≥ 1"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,8 @@ def trial_config(tree: Mapping[str, Any]) -> TrialConfig:
         named("profiles", name, one_of(PROFILES))
     if not profiles:
         raise ValueError(f"profiles is empty; name some of {', '.join(PROFILES)}.")
+    if len(set(profiles)) < len(profiles):
+        raise ValueError(f"profiles={profiles} names one twice; name each once.")
     engine = dict(tree["engine"])
     weights_dtype = engine.pop("weights_dtype")
     return TrialConfig(

@@ -17,6 +17,8 @@ from paxkv.workloads.traces.reading import TraceReader, TraceReport
 from paxkv.workloads.traces.rows import CountTokens, approximate_tokens
 from paxkv.workloads.workload_config import WorkloadConfig
 
+MOST_NOTED = 10  # malformed rows that are shown
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadReport:
@@ -29,6 +31,32 @@ class WorkloadReport:
     num_clipped: int = 0  # sessions that were cut to fit in the context
     num_dropped: int = 0  # sessions that did not fit, and were left out
     trace: TraceReport | None = None  # what the file holds, and what was malformed
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Metrics of a run: how much was not served as the workload has it."""
+        return {
+            "num_clipped": self.num_clipped,
+            "num_dropped": self.num_dropped,
+            "num_malformed": 0 if self.trace is None else self.trace.num_malformed,
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The same in sentences, with malformed rows by line; () if there is nothing."""
+        notes = []
+        if self.num_clipped:
+            notes.append(f"{self.num_clipped:,} sessions were cut to fit in the context.")
+        if self.num_dropped:
+            notes.append(f"{self.num_dropped:,} sessions did not fit and were left out.")
+        if self.trace is not None and self.trace.num_malformed:
+            count, shown = self.trace.num_malformed, self.trace.malformed[:MOST_NOTED]
+            more = f"; and {count - len(shown):,} more" if count > len(shown) else ""
+            notes.append(
+                f"{count:,} rows of the trace are malformed and were left out: "
+                f"{'; '.join(shown)}{more}."
+            )
+        return tuple(notes)
 
 
 class Workload:
@@ -81,7 +109,8 @@ class Workload:
     def __iter__(self) -> Iterator[Session]:
         """Raises:
         ValueError: a session exceeds the context (`too_long="refuse"`), a prompt of a
-          trace the vocabulary, or the trace has more than `max_malformed` such rows.
+          trace the vocabulary, the trace has more than `max_malformed` such rows, or
+          no session fits (`too_long="drop"`).
         """
         self._report = WorkloadReport()
         plans = islice(_plans(self.config, self._trace), self.config.num_requests)
@@ -99,6 +128,12 @@ class Workload:
                 output_tokens=sum(turn.output_tokens for turn in fitted.turns),
             )
             yield session
+        if self._report.num_dropped and not self._report.num_sessions:
+            raise ValueError(
+                f"none of the workload's {self._report.num_dropped:,} sessions fits in "
+                f"max_context={self._max_context} tokens. Use a model with a longer "
+                "context, or set --config.workload.too_long to 'clip' or 'scale'."
+            )
 
     def _fitted(self, plan: SessionPlan, number: int) -> SessionPlan | None:
         """The plan as it fits in the context; None: it is left out."""

@@ -78,6 +78,8 @@ def clip(plan: SessionPlan, max_context: int) -> SessionPlan:
     A session ends before the first turn for which no two tokens are left.
     """
     cap, history = plan.max_prompt_tokens, 0
+    if cap is not None and cap >= max_context:  # a trace's own; no prompt gets so long
+        cap = None
     turns: list[PlannedTurn] = []
     for turn in plan.turns:
         held = history if cap is None else min(history, cap - 1)

@@ -45,6 +45,12 @@ def recall_workload(config: WorkloadConfig, max_context: int) -> RecallWorkload:
             f"recall prompts need structure='single' and lengths='sharegpt', not "
             f"{config.structure!r} and {config.lengths!r}; leave both out."
         )
+    if config.num_samples > 1 or config.use_beam_search or config.max_prompt_tokens:
+        raise ValueError(
+            f"recall prompts have one output and are whole, not num_samples="
+            f"{config.num_samples}, use_beam_search={config.use_beam_search}, "
+            f"max_prompt_tokens={config.max_prompt_tokens}; leave these out."
+        )
     rng = np.random.default_rng(config.seed)
     inputs, outputs = sharegpt_lengths(rng, count)
     gaps = gaps_s(

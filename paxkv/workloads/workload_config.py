@@ -7,7 +7,7 @@ from paxkv.checks import (
     Check,
     flag,
     integer_in,
-    named,
+    keep_checked,
     number_where,
     one_of,
     optional,
@@ -72,12 +72,7 @@ class WorkloadConfig:
     max_malformed: int | None = 0  # rows; more are an error. None: any number
 
     def __post_init__(self):
-        for name, check in _CHECKS.items():
-            try:
-                value = named(f"workload.{name}", getattr(self, name), check)
-            except TypeError as error:
-                raise ValueError(str(error)) from None
-            object.__setattr__(self, name, value)
+        keep_checked(self, _CHECKS, "workload.")
         self._check_trace()
         self._check_structure()
 

@@ -56,6 +56,26 @@ def test_an_slo_that_no_rate_meets(tmp_path):
     assert row["metrics"]["capacity_per_s"] == 0.0
 
 
+def test_real_runs_have_a_capacity_too(tmp_path):
+    done = run_experiment(
+        "capacity",
+        "--config=configs/local.py",
+        "--kind=measured",
+        "--config.workload.num_requests=4",
+        "--config.slo.ttft_s=60.0",
+        "--config.slo.tpot_s=60.0",
+        "--start=8",
+        "--highest=8",
+        f"--config.output_folder={tmp_path}",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every rate up to 8/s meets it" in done.stdout
+    (row,) = rows_of(tmp_path, "capacity")
+    assert (row["kind"], row["metrics"]["capacity_per_s"]) == ("measured", 8.0)
+    (run,) = rows_of(tmp_path, "capacity_run")
+    assert (run["kind"], run["metrics"]["num_finished"]) == ("measured", 4)
+
+
 def test_arrivals_without_a_rate_and_wrong_searches_are_refused(tmp_path):
     for flags, says in (
         (["--config.workload.arrival=at_once"], "'at_once' has no rate"),

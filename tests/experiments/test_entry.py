@@ -24,6 +24,22 @@ from tests.experiments.running import run_experiment
         (["--config.cache=3"], "--config.cache is no key of"),
         (["--config.allocators[9]=paged"], "nearest: allocators."),
         (["--config=/nope.py"], "--config=/nope.py is no file."),
+        (["--config=LICENSE"], "--config=LICENSE: unexpected indent (LICENSE, line "),
+        (["--config=paxkv/types.py"], "--config=paxkv/types.py: module "),
+        (
+            ["--config=configs/trial.py"],
+            "--config=configs/trial.py has no allocators, pool_positions, weights_dtype; "
+            "see configs/serve.py.",
+        ),
+        (
+            ["--config=configs/trial.py:opt_13"],
+            "--config=configs/trial.py:opt_13: 'opt_13' is no part of a trial; nearest: "
+            "opt_13b.",
+        ),
+        (
+            ["--config=configs/trial.py:h100,h200"],
+            "'h100' and 'h200' are both of configs/chips; name one.",
+        ),
         (
             ["--config.cache.block_size=two"],
             "--config.cache.block_size=two: invalid literal",
@@ -45,6 +61,7 @@ def test_wrong_flags_are_one_line(flags, named):
     [
         ("serve", ["32"], "error: unknown arguments ['32']; flags start with --."),
         ("parity", ["--config.cache.blok=3"], "nearest: cache.block_size."),
+        ("capacity", ["--seeds="], "error: --seeds is empty; name at least one number."),
         ("parity", ["--weights=nowhere", "--reference=nowhere"], "error: "),
         ("convert", ["--out=nowhere"], "FATAL Flags parsing error: flag --weights="),
         ("perplexity", ["--model=nowhere", "--text=nowhere"], "error: "),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paxkv.analysis.diagnosis.causes import Finding
+from paxkv.analysis.diagnosis.causes import CLOSE, Finding
 from paxkv.analysis.diagnosis.knobs import KNOBS, Config, Knob, value_at
 
 ROWS_FULL = 0.9  # of the rows ran, on average, while requests waited
@@ -81,9 +81,9 @@ def _queueing(finding: Finding, evidence: Evidence) -> _Named:
 
 
 def _saturated(finding: Finding, evidence: Evidence) -> _Named:
-    """A queue before slow steps has the cause that the steps have. Rows of real runs do not
-    tell it."""
+    """A queue before slow steps has the cause that the steps have."""
     parts = {name: evidence.metrics.get(f"{name}_s", 0.0) for name in _PARTS_OF_STEPS}
+    parts["swap"] += evidence.metrics.get("copy_s", 0.0)  # as in the causes
     largest = max(parts, key=lambda name: parts[name])
     if largest in ("communication", "swap") and parts[largest] > 0:
         return _RULES[largest](finding, evidence)
@@ -111,16 +111,16 @@ def _full_pool(evidence: Evidence) -> _Named:
     tail = evidence.pool_percent("tail")
     if regions > REGION_PERCENT and value_at(evidence.config, "cache.allocator") != "paged":
         why = f"the pool is full, and regions keep {regions:.0f} % of it unwritten"
-        return why, "paged", "more_blocks"
+        return why, "paged", "more_blocks", "more_chips"
     if tail > TAIL_PERCENT:
         why = f"the pool is full, and {tail:.0f} % of it is the rest of last blocks"
-        return why, "smaller_blocks", "more_blocks"
+        return why, "smaller_blocks", "more_blocks", "more_chips"
     states = evidence.pool_percent("token_states")
     return (
         f"the pool is full of tokens ({states:.0f} %; {tail:.0f} % is lost in last "
         "blocks): it takes more memory, or smaller numbers in it (cache.dtype=int8)",
         "more_blocks",
-        "more_replicas",
+        "more_chips",
     )
 
 
@@ -129,6 +129,13 @@ def _several_steps(finding: Finding, evidence: Evidence) -> bool:
     budget = value_at(evidence.config, "scheduler.max_num_batched_tokens")
     new = [r.num_prompt_tokens - r.num_cached_tokens for r in finding.band]
     return sum(new) / len(new) > budget
+
+
+def _preemption_is_close(finding: Finding) -> bool:
+    """Then whole outputs are better reserved: fewer run at once, and none gives way."""
+    excess = finding.excess_s
+    first = excess[finding.ranked[0]]
+    return finding.metric == "tpot" and excess["recompute"] >= CLOSE * first
 
 
 def _interference(finding: Finding, evidence: Evidence) -> _Named:
@@ -145,6 +152,8 @@ def _decode(finding: Finding, evidence: Evidence) -> _Named:
         return why, "larger_budget", "fewer_rows"
     running = evidence.number("running_mean")
     why = f"the device reads or computes for {running:.0f} requests a step"
+    if _preemption_is_close(finding):
+        return f"{why}, and preemptions cost nearly as much", "reserve", "fewer_rows"
     return why, "fewer_rows", "more_chips"
 
 
@@ -156,8 +165,8 @@ def _recompute(finding: Finding, evidence: Evidence) -> _Named:
         f"{again:.0f} tokens computed again"
     )
     if finding.metric == "ttft":
-        return why, "more_blocks", "more_replicas"
-    return why, "reserve", "more_blocks"
+        return why, "more_blocks", "more_chips"
+    return why, "reserve", "more_blocks", "more_chips"
 
 
 def _swap(finding: Finding, evidence: Evidence) -> _Named:
@@ -182,6 +191,8 @@ def _host(finding: Finding, evidence: Evidence) -> _Named:
         "the host takes longer to prepare a step than the device to compute it, and part "
         "of that grows with the requests of a step"
     )
+    if _preemption_is_close(finding):
+        return f"{why}; preemptions cost nearly as much", "reserve", "fewer_rows"
     return why, "fewer_rows"
 
 

@@ -90,9 +90,8 @@ def _fewer_rows(config: Config) -> Changes | None:
 
 def _more_blocks(config: Config) -> Changes | None:
     num_blocks = value_at(config, "cache.num_blocks")
-    if num_blocks is None:  # the pool is what the chips' memory leaves
-        chips = value_at(config, "hardware.num_chips")
-        return {"hardware.num_chips": 2 * chips}
+    if num_blocks is None:  # the pool is what the chips leave, so it takes more of these
+        return None
     return {"cache.num_blocks": 2 * (num_blocks - 1) + 1}  # one is the null block
 
 

@@ -121,7 +121,7 @@ def latencies_s(
 
 def verify_table(verified: Verified, metric: Metric, percent: int, named: str) -> str:
     """A line a knob, the best first; the named one is marked. What a knob does to the other
-    metric stands beside it: many only move the time."""
+    metric stands beside it: many only move the time. Why one was refused stands below."""
     at = metric, percent
     other = ("tpot" if metric == "ttft" else "ttft"), percent
     before_s = verified.before_s[at]
@@ -131,20 +131,24 @@ def verify_table(verified: Verified, metric: Metric, percent: int, named: str) -
         f"{beside:>10}  price",
         f"  {'as it is':<49} {before_s:>9.4g}",
     ]
+    refused: list[str] = []
     for one in sorted(verified.turned, key=lambda o: o.after_s.get(at, np.inf)):
         mark = "*" if one.name == named else " "
         price = PRICE_NAMES[KNOBS[one.name].price]
         flags = one.flags.replace("--config.", "")
         head = f"{mark} {flags:<49}"
         if at not in one.after_s:
-            lines.append(f"{head} {'-':>9} {'':>21}  {one.error or 'served nobody'}")
+            why = f"refused [{len(refused) + 1}]" if one.error else "served nobody"
+            refused += [one.error] if one.error else []
+            lines.append(f"{head} {'-':>9} {'-':>10} {'-':>10}  {why}")
             continue
         after_s = one.after_s[at]
         change, beside = _change(verified, one, at), _change(verified, one, other)
         lost = verified.num_served - one.num_served
         fewer = f"; {lost} fewer served" if lost > 0 else ""
         lines.append(f"{head} {after_s:>9.4g} {change:>10} {beside:>10}  {price}{fewer}")
-    return "\n".join(lines)
+    notes = (f"  [{number}] {error}" for number, error in enumerate(refused, 1))
+    return "\n".join([*lines, *notes])
 
 
 def _change(verified: Verified, turned: Turned, at: tuple[Metric, int]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 class Series:
     """One line; nothing is drawn where a half width is None."""
 
-    label: str
+    label: str  # empty: it is the only one, and needs no name
     x: tuple[float, ...]
     y: tuple[float, ...]
     half_widths: tuple[float | None, ...]

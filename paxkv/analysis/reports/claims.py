@@ -16,8 +16,7 @@ from paxkv.analysis.reports.estimates import Estimate, estimate
 from paxkv.analysis.reports.loading import number_at
 from paxkv.analysis.reports.settings import Point
 from paxkv.analysis.reports.tables import Table
-
-PAGED = "paged"
+from paxkv.systems import PAGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,10 @@ Each is computed from the rows that are shown, and holds whoever wins.
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from paxkv.analysis.capacity_rows import rate_unit
+from paxkv.analysis.reports.counted import pool_bytes
 from paxkv.analysis.reports.estimates import estimate_text
 from paxkv.analysis.reports.lines import at_highest_load
 from paxkv.analysis.reports.loading import name_of, value_at
@@ -63,8 +66,12 @@ def _memory_saved(points: Sequence[Point]) -> str:
 
 
 def _bytes(point: Point, positions: float) -> str:
-    per_token = value_at(point.rows[0], "pool.bytes_per_token")
-    return f" ({positions * per_token / 2**20:,.1f} MiB)" if per_token else ""
+    """Of one cache group; positions of several differ in size."""
+    row = point.rows[0]
+    per_token = value_at(row, "pool.bytes_per_token")
+    if not per_token or len(value_at(row, "pool.blocks_per_group") or ()) > 1:
+        return ""
+    return f" ({positions * per_token / 2**20:,.1f} MiB)"
 
 
 def _waste_kept(points: Sequence[Point]) -> str:
@@ -93,24 +100,23 @@ def _span(values: Sequence[float], digits: int) -> str:
 
 
 def _table_percent(point: Point) -> float | None:
-    row = point.rows[0]
-    pool_bytes = (value_at(row, "pool.positions") or 0) * (
-        value_at(row, "pool.bytes_per_token") or 0
-    )
+    total = pool_bytes(point.rows[0])
     table_bytes = point.estimate("metrics.table_bytes_peak").mean
-    if not pool_bytes or not math.isfinite(table_bytes):
+    if not total or not math.isfinite(table_bytes):
         return None
-    return 100 * table_bytes / pool_bytes
+    return 100 * table_bytes / total
 
 
 def _capacity_effect(points: Sequence[Point], capacities: Sequence[Point]) -> str:
     if any(point.estimate(CAPACITY).num_values for point in capacities):
         what = f"the largest rate that met {slo_text(capacities[0].rows[0])} was"
-        return _best_and_worst(capacities, CAPACITY, what)
+        unit = rate_unit(capacities[0].rows[0]["config"])
+        return _best_and_worst(capacities, CAPACITY, what, unit)
     if any(point.estimate(GOODPUT).num_values for point in points):
-        what = f"the most that these runs served within {slo_text(points[0].rows[0])} was"
+        bounds = bounds_text(points[0].rows[0])
+        what = f"the most that these runs served within {bounds} was"
         return (
-            _best_and_worst(_best_rates(points), GOODPUT, what)
+            _best_and_worst(_best_rates(points), GOODPUT, what, "requests/s")
             + " experiments.capacity searches for the largest rate that meets it."
         )
     return "cannot be told, for no row has an objective; run experiments.capacity."
@@ -128,16 +134,16 @@ def _best_rates(points: Sequence[Point]) -> list[Point]:
     return list(best.values())
 
 
-def _best_and_worst(points: Sequence[Point], path: str, what: str) -> str:
+def _best_and_worst(points: Sequence[Point], path: str, what: str, unit: str) -> str:
     found = [(point, point.estimate(path)) for point in points]
     found = [(point, one) for point, one in found if one.num_values]
     best, high = max(found, key=lambda one: one[1].mean)
     worst, low = min(found, key=lambda one: one[1].mean)
-    text = f"{what} {estimate_text(high)} requests/s under {best.label()}"
+    text = f"{what} {estimate_text(high)} {unit} under {best.label()}"
     if len(found) == 1:
         return text + "; nothing else was run to compare it with."
     if high.mean == 0:
-        return f"no setting served a request within {slo_text(points[0].rows[0])}."
+        return f"no setting served a request within {bounds_text(points[0].rows[0])}."
     if low.mean == 0:
         return f"{text} and 0 under {worst.label()}."
     ratio = high.mean / low.mean
@@ -157,7 +163,14 @@ def _overlap(
 
 def slo_text(row: Row) -> str:
     """The objective in words."""
-    slo = value_at(row, "metrics.slo") or value_at(row, "config.slo") or {}
+    percentile = _slo(row).get("percentile")
+    at = f" for {percentile:g} % of requests" if percentile is not None else ""
+    return bounds_text(row) + at
+
+
+def bounds_text(row: Row) -> str:
+    """The same for a single request, as goodput counts them."""
+    slo = _slo(row)
     parts = [
         f"{name.upper()} ≤ {slo[key]:g} s"
         for name, key in (("ttft", "ttft_s"), ("tpot", "tpot_s"))
@@ -165,6 +178,8 @@ def slo_text(row: Row) -> str:
     ]
     if not parts:
         return f"the objective of {name_of(row)}"
-    percentile = slo.get("percentile")
-    at = f" for {percentile:g} % of requests" if percentile is not None else ""
-    return " and ".join(parts) + at
+    return " and ".join(parts)
+
+
+def _slo(row: Row) -> dict[str, Any]:
+    return value_at(row, "metrics.slo") or value_at(row, "config.slo") or {}

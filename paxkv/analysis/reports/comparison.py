@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from paxkv.analysis.reports.estimates import Estimate, estimate_text
 from paxkv.analysis.reports.runs import Run, changed_settings
 from paxkv.analysis.reports.section import Section
-from paxkv.analysis.reports.settings import short_value
+from paxkv.analysis.reports.settings import exact_value
 from paxkv.analysis.reports.tables import Table
 
 SAME = 0.02  # ratios this close to 1 are called equal
@@ -44,7 +44,7 @@ def compare_runs(one: Run, other: Run) -> Section:
     notes += [
         "They differ in "
         + ", ".join(
-            f"{key} ({short_value(a)} → {short_value(b)})" for key, a, b in differences
+            f"{key} ({exact_value(a)} → {exact_value(b)})" for key, a, b in differences
         )
         + "."
         if differences

@@ -20,6 +20,7 @@ STYLES = (
     ("#666666", (0, (8, 2)), "*"),
 )
 HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "--", "++")
+MAX_TICKS = 10  # one at each x where a logarithmic axis has so few
 LABEL_GAP = 0.052  # of the axis' height, between labels at line ends
 PANEL_SIZE = (6.4, 4.2)  # inches
 SMALLEST_LABELLED_SHARE = 0.05
@@ -81,7 +82,7 @@ def _drawn(figure: Figure) -> Any:
         panel.axes[0].set_title(chart.title, fontsize=10, loc="left")
         for axes in panel.axes:
             axes.spines[["top", "right"]].set_visible(False)
-            axes.tick_params(labelsize=8)
+            axes.tick_params(which="both", labelsize=8)
     canvas.suptitle(figure.caption, fontsize=8, color="#444444", x=0.01, ha="left")
     return canvas
 
@@ -110,9 +111,10 @@ def _draw_lines(axes: Any, chart: LineChart) -> None:
         axes.annotate(name, (0.01, level), xycoords=("axes fraction", "data"), fontsize=7)
     if chart.x_base is not None:
         axes.set_xscale("log", base=chart.x_base)
-        if chart.x_base == 2:
-            ticks = sorted({x for series in chart.series for x in series.x})
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ticks = sorted({x for series in chart.series for x in series.x})
+        if len(ticks) <= MAX_TICKS:
+            axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+            axes.set_xticks([], minor=True)
     else:
         axes.set_xlim(left=0)
     if chart.has_log_y:
@@ -165,6 +167,8 @@ def _label_ends(axes: Any, chart: LineChart) -> None:
     to_share = axes.transData + axes.transAxes.inverted()
     wanted: list[tuple[float, int]] = []
     for index, series in enumerate(chart.series):
+        if not series.label:
+            continue
         share = float(to_share.transform((series.x[-1], series.y[-1]))[1])
         wanted.append((min(max(share, 0.0), 1.0), index))
     placed: list[tuple[float, int]] = []
@@ -183,7 +187,12 @@ def _label_ends(axes: Any, chart: LineChart) -> None:
             va="center",
             color=STYLES[index % len(STYLES)][0],
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "lw": 0.6},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": "#BBBBBB",
+                "lw": 0.6,
+                "relpos": (0.0, 0.5),  # from the text's start, not through it
+            },
         )
     axes.set_ylim(low, high)
 

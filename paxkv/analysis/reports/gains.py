@@ -10,34 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 
 from paxkv.analysis.reports.charts import BarChart, Chart
+from paxkv.analysis.reports.counted import pool_bytes
 from paxkv.analysis.reports.estimates import Estimate, estimate, estimate_text
-from paxkv.analysis.reports.loading import number_at, value_at
+from paxkv.analysis.reports.loading import number_at
 from paxkv.analysis.reports.settings import Point
 from paxkv.analysis.reports.tables import Table
 from paxkv.results import Row
-from paxkv.simulation.model_shape import ModelShape
 
 AXIS = "ideas"
 JOINED_BY = " + "
 GOODPUT = "metrics.slo.goodput_per_s"
 
 Groups = dict[str, list[Point]]  # by label: the points at all rates
-
-
-def pool_bytes(row: Row) -> float | None:
-    """Of K and V; cache groups may have more or fewer blocks, and bytes per token."""
-    blocks = value_at(row, "pool.blocks_per_group")
-    shape = value_at(row, "config.model")
-    dtype = value_at(row, "config.cache.dtype")
-    if blocks and shape and dtype:
-        per_token = ModelShape(**shape).kv_bytes_per_token(dtype)
-        if len(per_token) == len(blocks):
-            size = value_at(row, "pool.block_size")
-            pairs = zip(blocks, per_token, strict=True)
-            return float(sum((count - 1) * size * each for count, each in pairs))
-    positions = number_at(row, "pool.positions")
-    per_token = number_at(row, "pool.bytes_per_token")
-    return positions * per_token if positions and per_token else None
 
 
 def requests_per_gb(row: Row) -> float | None:

@@ -15,8 +15,10 @@ from paxkv.analysis.reports.loading import (
 from paxkv.analysis.reports.settings import Point, points_of, settings_of
 from paxkv.analysis.request_records import CAUSES, read_records
 from paxkv.results import Row
+from paxkv.sweeps.cells import CELLS
 
 RECORDS_FILE = "requests.jsonl"
+ROUNDED = 1e-6  # of a counter's floor: so little is an error of rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +59,21 @@ def load_runs(arguments: Sequence[str]) -> list[tuple[Run, Run]]:
                 f"{path} holds {len(names)} runs ({', '.join(names)}), --compare takes 2; "
                 f"name them as {path}:NAME."
             )
-        arguments = [f"{path}:{name}" for name in names]
-    if len(arguments) != 2:
+        one, other = (_runs(path, name) for name in names)
+    elif len(arguments) == 2:
+        one, other = (_runs(*_path_and_name(argument)) for argument in arguments)
+    else:
         raise ValueError(f"--compare takes two runs, {len(arguments)} are named.")
-    one, other = (_runs(argument) for argument in arguments)
     shared = [place for place in one if place in other]
     if shared:
         return [(one[place], other[place]) for place in shared]
     if len(one) == len(other) == 1:  # in different places: compared, and said
         return list(zip(one.values(), other.values(), strict=True))
+    first, second = (next(iter(runs.values())) for runs in (one, other))
     raise ValueError(
-        f"{arguments[0]} ran as {', '.join(one)}, {arguments[1]} as {', '.join(other)}; "
-        "compare runs of one kind, device and profile."
+        f"{first.source}:{first.label} ran as {', '.join(one)}, {second.source}:"
+        f"{second.label} as {', '.join(other)}; compare runs of one kind, device and "
+        "profile."
     )
 
 
@@ -86,18 +91,24 @@ def _trials(path: Path) -> list[Row]:
     return [row for row in load_rows([path]).rows if "metrics" in row]
 
 
-def _runs(argument: str) -> dict[str, Run]:
-    """By place: the run that an argument names."""
-    path, name = Path(argument), None
-    if not path.exists() and ":" in argument:
-        before, _, name = argument.rpartition(":")
-        path = Path(before)
+def _path_and_name(argument: str) -> tuple[Path, str | None]:
+    """Of PATH or PATH:NAME, both of which may hold colons: the longest path that exists."""
+    colons = [i for i, character in enumerate(argument) if character == ":"]
+    for end in (len(argument), *reversed(colons)):
+        if end and Path(argument[:end]).exists():
+            return Path(argument[:end]), argument[end + 1 :] or None
+    before, _, name = argument.rpartition(":")
+    return (Path(before), name) if before else (Path(argument), None)
+
+
+def _runs(path: Path, name: str | None) -> dict[str, Run]:
+    """By place: the run of that name; None: the only one."""
     rows = _trials(path)
     names = list(dict.fromkeys(name_of(row) for row in rows))
     if name is None and len(names) > 1 or name is not None and name not in names:
         raise ValueError(
-            f"{argument} must name one run; {path} holds {', '.join(names) or 'none'}: "
-            f"write {path}:NAME."
+            f"{path if name is None else f'{path}:{name}'} must name one run; {path} holds "
+            f"{', '.join(names) or 'none'}: write {path}:NAME."
         )
     rows = [row for row in rows if name is None or name_of(row) == name]
     if not rows:
@@ -117,7 +128,7 @@ def _run(place: str, rows: Sequence[Row], path: Path) -> Run:
             "report them without --compare."
         )
     [point] = points
-    causes_s, num_records = _mean_causes(path, point.rows[0])
+    causes_s, num_records = _mean_causes(path, point.rows)
     return Run(
         label=name_of(rows[0]),
         source=path,
@@ -129,13 +140,17 @@ def _run(place: str, rows: Sequence[Row], path: Path) -> Run:
     )
 
 
-def _mean_causes(path: Path, row: Row) -> tuple[dict[str, float], int]:
-    """Seconds of a request by cause, of the records beside the rows that are its."""
-    files = {file.parent / RECORDS_FILE for file in rows_files([path])}
+def _mean_causes(path: Path, rows: Sequence[Row]) -> tuple[dict[str, float], int]:
+    """Seconds of a request by cause, of the records that are the rows': beside them or, of
+    a sweep, in the folders of its cells."""
+    folders = {file.parent for file in rows_files([path])}
+    cells = {row["cell_id"] for row in rows if "cell_id" in row}
+    folders |= {folder / CELLS / cell for folder in folders for cell in cells}
+    files = {folder / RECORDS_FILE for folder in folders}
+    wanted = (rows[0].get("name"), rows[0].get("profile"))
     sums, count = dict.fromkeys(CAUSES, 0.0), 0
     for file in sorted(file for file in files if file.is_file()):
         for extra, record in read_records(file):
-            wanted = (row.get("name"), row.get("profile"))
             if (extra.get("name"), extra.get("profile")) != wanted:
                 continue
             count += 1
@@ -152,7 +167,9 @@ def _counters(point: Point) -> dict[Counter, float | None]:
     found = {}
     for counter, value_of in _COUNTERS.items():
         values = [value for row in point.rows if (value := value_of(row)) is not None]
-        found[counter] = sum(values) / len(values) if values else None
+        mean = sum(values) / len(values) if values else None
+        is_rounded = mean is not None and abs(mean) < ROUNDED * counter.floor
+        found[counter] = 0.0 if is_rounded else mean
     return found
 
 

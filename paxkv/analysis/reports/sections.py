@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from paxkv.analysis.capacity_rows import rate_unit
 from paxkv.analysis.reports.attention_cost import (
     attention_charts,
     attention_note,
@@ -104,7 +105,7 @@ def _section(title: str, contents: dict[str, list[Row]], prefix: str) -> Section
 def _capacity_table(points: Sequence[Point]) -> Table:
     return Table(
         title="Capacity: the largest rate that meets the objective",
-        head=("setting", "n", "requests/s", "objective"),
+        head=("setting", "n", _unit(points), "objective"),
         lines=tuple(
             (
                 point.label(),
@@ -119,8 +120,14 @@ def _capacity_table(points: Sequence[Point]) -> Table:
 
 def _capacity_chart(points: Sequence[Point]) -> Chart:
     found = [(point.label(), point.estimate(CAPACITY)) for point in points]
-    label = f"requests/s with {slo_text(points[0].rows[0])}"
+    label = f"{_unit(points)} with {slo_text(points[0].rows[0])}"
     return bar_chart("Capacity", label, [one for one in found if one[1].num_values])
+
+
+def _unit(points: Sequence[Point]) -> str:
+    """Of the rates of searches; of several workloads, all of them."""
+    units = (rate_unit(row["config"]) for point in points for row in point.rows)
+    return " or ".join(dict.fromkeys(units))
 
 
 def _replay_table(rows: Sequence[Row], trace: str) -> Table:

@@ -7,6 +7,7 @@ from typing import Any
 from paxkv.analysis.reports.estimates import Estimate, estimate
 from paxkv.analysis.reports.loading import name_of, number_at
 from paxkv.results import Row
+from paxkv.sweeps.grid import flat
 
 RATE = "workload.rate_per_s"
 BLOCK_SIZE = "cache.block_size"
@@ -21,6 +22,7 @@ _NOT_SETTINGS = (
     "output_folder",
     "profiles",
     "record_requests",
+    "record_steps",
     "seed",
     "workload.seed",
     "engine.seed",
@@ -28,11 +30,12 @@ _NOT_SETTINGS = (
     "cache.memory_fraction",
 )
 _NO_TREES = ("sweep.", "slo.")
+_SEEDS = ("seed", "workload.seed")  # what a sweep varies beside them is a setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One setting, and its rows: one of each seed."""
+    """One setting, and its rows: one of each seed, the lowest first."""
 
     settings: Mapping[str, Any]  # of what varies between the points
     rows: tuple[Row, ...]
@@ -42,10 +45,14 @@ class Point:
         return estimate(number_at(row, path) for row in self.rows)
 
     def label(self, *, without: Iterable[str] = ()) -> str:
-        """The settings in short, but some; the rows' name if none is left."""
-        left = {k: v for k, v in self.settings.items() if k not in set(without)}
-        if not left:
+        """The settings in short, but some; the rows' name if nothing was varied.
+
+        Empty if all that was varied is left out: then a name says no more, for in a sweep
+        it repeats the settings.
+        """
+        if not self.settings:
             return short_value(name_of(self.rows[0]))
+        left = {k: v for k, v in self.settings.items() if k not in set(without)}
         texts = [short_value(value) for value in left.values() if isinstance(value, str)]
         texts += [
             f"{short_key(key)} {short_value(value)}"
@@ -96,7 +103,7 @@ def points_of(rows: Sequence[Row]) -> tuple[list[Point], int]:
         settings.setdefault(group, values)
         groups.setdefault(group, {})[_seed(row)] = row
     points = [
-        Point(settings=settings[group], rows=tuple(by_seed.values()))
+        Point(settings=settings[group], rows=tuple(sorted(by_seed.values(), key=_seed)))
         for group, by_seed in groups.items()
     ]
     for key in reversed(keys):
@@ -111,39 +118,33 @@ def short_key(key: str) -> str:
     return key.rpartition(".")[2].replace("_", " ")
 
 
+def exact_value(value: Any) -> str:
+    """As a user sets it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def short_value(value: Any) -> str:
     """As in labels."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).replace("_", " ")
+    return exact_value(value).replace("_", " ")
 
 
 def settings_of(row: Row) -> dict[str, Any]:
     """All that was set, by dotted key, without what only repeats or files a run."""
-    flat = {NAME: name_of(row)}
-    for key, value in _dotted(row.get("config") or {}).items():
+    settings = {NAME: name_of(row)}
+    for key, value in flat(row.get("config") or {}).items():
         if key not in _NOT_SETTINGS and not key.startswith(_NO_TREES):
-            flat[key] = value
-    for key, value in (row.get("cell") or {}).items():
-        if key not in _NOT_SETTINGS:
-            flat[key] = value
-    return flat
+            settings[key] = value
+    cell = row.get("cell") or {}
+    return settings | {key: value for key, value in cell.items() if key not in _SEEDS}
 
 
-def _dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(_dotted(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
-def _seed(row: Row) -> Hashable:
-    """What of the row draws its random numbers; the workload's where they differ."""
-    config = row.get("config") or {}
-    return (row.get("seed"), (config.get("workload") or {}).get("seed"))
+def _seed(row: Row) -> tuple[int, int]:
+    """What of the row draws its random numbers; the workload's where they differ. -1 where
+    the row has none, so that seeds have an order."""
+    workload = (row.get("config") or {}).get("workload") or {}
+    seeds = row.get("seed"), workload.get("seed")
+    first, second = (-1 if seed is None else seed for seed in seeds)
+    return first, second
 
 
 def _num_distinct(trees: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:

@@ -135,7 +135,7 @@ def _waste(points: Sequence[Point]) -> BarChart | None:
     return BarChart(
         title=f"The pool while requests wait{at}",
         x_label="share of the pool's positions (%)",
-        labels=tuple(points[i].label(without=[RATE] if at else ()) for i in known),
+        labels=tuple(_label(points[i], at) for i in known),
         parts={
             name.replace("_", " "): tuple(values[i] for i in known)
             for name, values in shares.items()
@@ -144,6 +144,11 @@ def _waste(points: Sequence[Point]) -> BarChart | None:
         colours={name.replace("_", " "): c for name, c in CLASS_COLOURS.items()},
         x_max=100.0,
     )
+
+
+def _label(point: Point, at: str) -> str:
+    """Without the rate, where the title has it and something else is left."""
+    return point.label(without=[RATE] if at else ()) or point.label()
 
 
 def _over_time(points: Sequence[Point]) -> LineChart | None:
@@ -156,7 +161,7 @@ def _over_time(points: Sequence[Point]) -> LineChart | None:
         if times and running:
             series.append(
                 Series(
-                    label=point.label(without=[RATE] if at else ()),
+                    label=_label(point, at),
                     x=tuple(float(time) for time in times),
                     y=tuple(float(count) for count in running),
                     half_widths=(None,) * len(times),

@@ -9,7 +9,7 @@ from paxkv.analysis.reports.tables import Table
 # title of a table: its columns, as head, path in a row, digits, and scale
 TRIAL_COLUMNS: dict[str, tuple[tuple[str, str, int, float], ...]] = {
     "Service": (
-        ("req/s offered", "metrics.offered_rate_per_s", 2, 1.0),
+        ("offered/s", "metrics.offered_rate_per_s", 2, 1.0),
         ("finished", "metrics.num_finished", 0, 1.0),
         ("rejected", "metrics.num_rejected", 0, 1.0),
         ("running", "metrics.running_mean", 1, 1.0),

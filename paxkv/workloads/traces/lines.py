@@ -105,7 +105,7 @@ def num_tokens(name: str, value: object) -> int:
 
 
 def token_ids(name: str, value: object) -> tuple[int, ...]:
-    """Ids of tokens."""
+    """Ids of tokens, or of their hashes."""
     if not isinstance(value, list) or not all(map(is_count, value)):
         raise ValueError(f"{name} is no list of integers ≥ 0")
     return tuple(value)

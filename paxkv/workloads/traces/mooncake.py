@@ -11,12 +11,12 @@ from io import TextIOBase
 
 from paxkv.workloads.traces.lines import (
     has_keys,
-    is_count,
     json_object,
     num_tokens,
     numbered_lines,
     require_keys,
     time,
+    token_ids,
 )
 from paxkv.workloads.traces.rows import CountTokens, Malformed, TraceRow
 
@@ -55,15 +55,12 @@ def _rows(
         try:
             row = json_object(line)
             require_keys(row, *KEYS)
-            hash_ids = row["hash_ids"]
-            if not isinstance(hash_ids, list) or not all(map(is_count, hash_ids)):
-                raise ValueError("hash_ids is no list of integers ≥ 0")
             chat = row.get("chat_id")
             parsed = TraceRow(
                 input_tokens=num_tokens("input_length", row["input_length"]),
                 output_tokens=num_tokens("output_length", row["output_length"]),
                 arrival_s=time("timestamp", row["timestamp"], unit) / per_second,
-                hash_ids=tuple(hash_ids),
+                hash_ids=token_ids("hash_ids", row["hash_ids"]),
                 hash_block_tokens=block_tokens,
                 session=None if chat is None else str(chat),
             )

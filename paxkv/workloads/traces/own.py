@@ -123,16 +123,13 @@ def _turn(turn: object) -> Turn:
         raise ValueError(f"has a turn that is a {type(turn).__name__}, not an object")
     require_keys(turn, "prompt_ids", "max_tokens")
     _refuse_unknown(turn, _TURN_KEYS)
-    think_s = time("think_s", turn.get("think_s", 0.0), "seconds")
-    if think_s < 0:
-        raise ValueError(f"{think_s=} is negative")
     prompt_ids = token_ids("prompt_ids", turn["prompt_ids"])
     if not prompt_ids:
         raise ValueError("has a turn with no prompt_ids")
     return Turn(
         prompt_ids=prompt_ids,
         max_tokens=named("max_tokens", turn["max_tokens"], _POSITIVE),
-        think_s=think_s,
+        think_s=time("think_s", turn.get("think_s", 0.0), "seconds"),
     )
 
 

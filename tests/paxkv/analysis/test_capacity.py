@@ -54,11 +54,11 @@ def test_no_rate_and_any_rate():
     none = find_capacity(step_at(0.0), **LIMITS)
     assert none.outcome is Outcome.NO_RATE
     assert (none.rate_per_s, none.missed_per_s) == (0.0, 0.01)
-    assert none.words == "no rate meets it: at 0.01/s p99 TTFT is 0.02 s"
+    assert none.words() == "no rate meets it: at 0.01/s p99 TTFT is 0.02 s"
     always = find_capacity(step_at(math.inf), **LIMITS)
     assert always.outcome is Outcome.ANY_RATE
     assert (always.rate_per_s, always.missed_per_s) == (1000.0, None)
-    assert always.words == "every rate up to 1000/s meets it; raise the limit"
+    assert always.words() == "every rate up to 1000/s meets it; raise the limit"
 
 
 def test_a_second_region_is_told_and_not_counted():
@@ -71,7 +71,7 @@ def test_a_second_region_is_told_and_not_counted():
     assert found.rate_per_s <= 3.0 < found.missed_per_s
     assert not found.is_monotone
     assert 3.5 <= found.largest_met_per_s < 3.9
-    assert "rates are out of order" in found.words
+    assert "rates are out of order" in found.words()
     assert find_capacity(attempt, probe=None, **LIMITS).is_monotone
 
 
@@ -80,7 +80,8 @@ def test_tried_rates_are_summarized_whatever_their_order():
     found = summarized(attempts)
     assert (found.rate_per_s, found.missed_per_s) == (1.0, 2.0)
     assert found.largest_met_per_s == 4.0
-    assert found.words == "1/s meets it, 2/s does not, and 4/s does: rates are out of order"
+    words = "1 x meets it, 2 x does not, and 4 x does: rates are out of order"
+    assert found.words(" x") == words
     with pytest.raises(ValueError, match="no rate was tried"):
         summarized([])
 

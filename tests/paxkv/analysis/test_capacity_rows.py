@@ -12,6 +12,7 @@ from paxkv.analysis.capacity_rows import (
     capacity_metrics,
     key_of,
     rate_key,
+    rate_unit,
     row_key,
     seeds_line,
     tree_at,
@@ -24,7 +25,13 @@ TREE = {
     "output_folder": "results/one",
     "profiles": ("ideal",),
     "cache": {"block_size": 16},
-    "workload": {"arrival": "poisson", "rate_per_s": 1.0, "rate_scale": 1.0, "seed": 0},
+    "workload": {
+        "arrival": "poisson",
+        "structure": "single",
+        "rate_per_s": 1.0,
+        "rate_scale": 1.0,
+        "seed": 0,
+    },
 }
 
 
@@ -44,12 +51,12 @@ def test_the_rate_is_that_of_the_arrivals():
     trace = {"workload": {**TREE["workload"], "arrival": "trace"}}
     assert rate_key(trace) == "workload.rate_scale"
     assert tree_at(trace, 2.0)["workload"]["rate_scale"] == 2.0
-    assert tree_at(TREE, 4.0, seed=3)["workload"] | {"arrival": ""} == {
-        "arrival": "",
-        "rate_per_s": 4.0,
-        "rate_scale": 1.0,
-        "seed": 3,
-    }
+    changed = {"rate_per_s": 4.0, "seed": 3}
+    assert tree_at(TREE, 4.0, seed=3)["workload"] == TREE["workload"] | changed
+    assert rate_unit(TREE) == "requests/s"
+    assert rate_unit(trace) == "times the trace's rate"
+    chat = {"workload": {**TREE["workload"], "structure": "chat"}}
+    assert rate_unit(chat) == "sessions/s"
     for arrival in ("at_once", "closed_loop"):
         with pytest.raises(ValueError, match=f"'{arrival}' has no rate"):
             rate_key({"workload": {"arrival": arrival}})
@@ -97,7 +104,7 @@ def test_nothing_met_has_no_goodput():
     rows = [run_row(1.0, False, ttft=math.nan)]
     capacity = summarized([attempt_of(row) for row in rows])
     assert capacity_metrics(capacity, rows)["goodput_per_s"] == 0.0
-    assert capacity.words == "no rate meets it: at 1/s p99 TPOT is 0.01 s"
+    assert capacity.words() == "no rate meets it: at 1/s p99 TPOT is 0.01 s"
 
 
 def test_seeds_have_a_mean_and_a_range():

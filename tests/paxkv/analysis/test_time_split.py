@@ -133,17 +133,22 @@ def test_time_without_a_slice_is_queueing_and_time_between_steps_is_the_hosts():
     assert split.ended(ended(1, 0.0, 4.5))[1] == {"queueing": 1.5, "decode": 1.0}
 
 
-def test_a_forked_sample_has_what_the_first_had():
+def test_a_forked_sample_has_what_the_first_had_and_a_first_token_of_its_own():
     split = TimeSplit(num_rows=2)
     split.arrived(3, 1.0, num_sequences=2)
     split.stepped(
         view(2.0, 4.0, [0], ((0, (3, 0)),), (prefill(0, 4),)), StepSeconds(prefill_s=2.0)
     )
-    split.stepped(view(4.0, 5.0, [0, 1], ((1, (3, 1)),)), StepSeconds(decode_s=1.0))
-    for sample_index in (0, 1):
-        first, after = split.ended(ended(3, 1.0, 5.0, sample_index))
-        assert first == {"queueing": 1.0, "own_prefill": 2.0}
-        assert after == {"decode": 1.0}
+    split.stepped(
+        view(4.0, 5.5, [0, 1], ((1, (3, 1)),), (prefill(1, 1),)),
+        StepSeconds(decode_s=1.0, prefill_s=0.5),
+    )
+    first, after = split.ended(ended(3, 1.0, 5.5))
+    assert first == {"queueing": 1.0, "own_prefill": 2.0}
+    assert after == {"prefill_interference": 0.5, "decode": 1.0}
+    first, after = split.ended(ended(3, 1.0, 5.5, sample_index=1))
+    assert first == {"queueing": 1.0, "own_prefill": 2.5, "decode": 1.0}
+    assert after == {}
 
 
 def test_a_request_that_never_ran_has_queued():

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from paxkv.analysis.request_records import CAUSES
+from paxkv.analysis.trial_table import trial_table
 from paxkv.events import EventKind
+from paxkv.scheduler import Scheduler
 from tests.trials import make_trial, run_trial
 
 NUM_REQUESTS = 40
@@ -112,11 +114,12 @@ def test_tokens_are_conserved(run):
         assert computed == needed + again
 
 
-def test_littles_law():
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_littles_law(name):
     """Mean requests in the system are their rate times their mean time there (Little 1961):
     the first counted by the scheduler step by step, the second by the requests' clocks."""
     profile, kept = "ideal", []  # whose host takes no time
-    trial = trial_of("vllm_v1", workload__num_requests=60)
+    trial = trial_of(name, workload__num_requests=60)
     outcome, records, _ = run_trial(trial, profile, on_step=kept.append)
     in_system = sum((x.num_running + x.num_waiting) * x.duration_s for x in kept)
     inside_s = sum(record.finish_s - record.arrival_s for record in records)
@@ -145,6 +148,29 @@ def test_quiet_steps_change_nothing(name):
     found, expected = flat(quiet.metrics), flat(plain.metrics)
     assert found == pytest.approx(expected, rel=1e-9, nan_ok=True)
     assert quiet.metrics["timeline"] == plain.metrics["timeline"]
+
+
+def test_most_steps_of_a_quiet_service_are_not_planned(monkeypatch):
+    num_plans = 0
+    plan = Scheduler.plan
+
+    def counted(self, now_s):
+        nonlocal num_plans
+        num_plans += 1
+        return plan(self, now_s)
+
+    monkeypatch.setattr(Scheduler, "plan", counted)
+    trial = trial_of(
+        "prefixes",
+        workload__num_requests=10,
+        workload__rate_per_s=0.2,
+        workload__lengths="fixed",
+        workload__output_tokens=100,
+    )
+    metrics = run_trial(trial)[0].metrics
+    assert metrics["num_steps"] > 500
+    # a prompt's step, the one after it and the last of each request, and arrivals
+    assert num_plans <= 6 * 10
 
 
 def test_same_seed_same_result():
@@ -202,3 +228,65 @@ def test_what_is_measured_can_begin_late_and_end_early():
     assert 0 < part["num_finished"] < whole["num_finished"]
     assert 0 < part["num_steps"] < whole["num_steps"]
     assert part["num_requests"] == whole["num_requests"]
+
+
+def test_a_run_without_a_step_has_all_metrics():
+    outcome, records, _ = run_trial(trial_of("vllm_v1", cache__num_blocks=2))
+    assert outcome.metrics["num_rejected"] == len(records) == NUM_REQUESTS
+    parts = ("prefill_s", "decode_s", "swap_s", "copy_s", "communication_s", "host_s")
+    assert [outcome.metrics[name] for name in parts] == [0.0] * len(parts)
+    assert trial_table([{"profile": "calibrated", "metrics": outcome.metrics}])
+
+
+@pytest.mark.parametrize("output_tokens", [1, 2, 8])
+def test_beams_have_a_time_for_each_token(output_tokens):
+    trial = trial_of(
+        "vllm_v1",
+        workload__num_requests=1,
+        workload__lengths="fixed",
+        workload__output_tokens=output_tokens,
+        workload__use_beam_search=True,
+        workload__num_samples=3,
+    )
+    outcome, records, _ = run_trial(trial)
+    assert [record.num_output_tokens for record in records] == [output_tokens] * 3
+    latency = outcome.metrics["latency"]
+    assert latency["ttft_s"]["p50"] == pytest.approx(records[0].ttft_s, rel=0.01)
+    after_s = records[0].finish_s - records[0].first_token_s
+    if output_tokens > 1:
+        tpot_s = after_s / (output_tokens - 1)
+        assert latency["tpot_s"]["p50"] == pytest.approx(tpot_s, rel=0.01)
+    else:
+        assert after_s == 0.0
+
+
+@pytest.mark.parametrize("takes_quiet_steps", [True, False])
+@pytest.mark.parametrize("width", [1, 3])
+def test_beams_take_a_step_a_token(width, takes_quiet_steps):
+    trial = trial_of(
+        "vllm_v1",
+        engine__check_invariants=True,
+        workload__num_requests=2,
+        workload__lengths="fixed",
+        workload__output_tokens=8,
+        workload__use_beam_search=True,
+        workload__num_samples=width,
+    )
+    outcome, records, _ = run_trial(trial, takes_quiet_steps=takes_quiet_steps)
+    assert [record.reason for record in records] == ["LENGTH"] * 2 * width
+    assert all(record.num_output_tokens == 8 for record in records)
+    # the first token of a search comes with its prompt
+    assert outcome.metrics["num_decode_tokens"] == 2 * 7 * width
+
+
+def test_what_was_not_served_as_asked_is_told():
+    outcome, _, _ = run_trial(trial_of("vllm_v1", engine__max_context=100))
+    num_clipped = outcome.metrics["num_clipped"]
+    assert 0 < num_clipped < NUM_REQUESTS
+    assert outcome.notes == (f"{num_clipped} sessions were cut to fit in the context.",)
+    assert outcome.metrics["num_dropped"] == outcome.metrics["num_malformed"] == 0
+
+
+def test_a_profile_is_named_once():
+    with pytest.raises(ValueError, match="names one twice"):
+        make_trial(profiles=("ideal", "ideal"))

@@ -4,6 +4,7 @@ from itertools import islice
 import pytest
 
 from paxkv.workloads.drawing import Workload, WorkloadReport, make_sessions
+from paxkv.workloads.traces.reading import TraceReport
 from paxkv.workloads.workload_config import WorkloadConfig
 
 
@@ -112,6 +113,28 @@ def test_a_session_past_the_context_is_left_out_and_counted():
     drawn = workload(100, max_context=300, too_long="drop")
     assert list(drawn) == fitting
     assert 0 < drawn.report.num_sessions == 100 - drawn.report.num_dropped < 100
+
+
+def test_a_workload_of_which_nothing_fits_is_an_error():
+    drawn = workload(3, max_context=50, too_long="drop", **FIXED)
+    with pytest.raises(ValueError, match="none of the workload's 3 sessions fits"):
+        list(drawn)
+
+
+def test_losses_are_told_with_the_malformed_rows_by_line():
+    malformed = tuple(f"line {number}: is no row" for number in range(2, 14))
+    report = WorkloadReport(
+        num_clipped=1_200,
+        num_dropped=2,
+        trace=TraceReport(num_rows=5, num_malformed=12, malformed=malformed),
+    )
+    cut, dropped, rows = report.notes
+    assert cut == "1,200 sessions were cut to fit in the context."
+    assert dropped == "2 sessions did not fit and were left out."
+    assert rows.startswith("12 rows of the trace are malformed and were left out: line 2: ")
+    assert rows.endswith("line 11: is no row; and 2 more.")
+    assert report.losses == {"num_clipped": 1_200, "num_dropped": 2, "num_malformed": 12}
+    assert WorkloadReport().notes == ()
 
 
 def test_lengths_are_scaled_down_but_not_up():

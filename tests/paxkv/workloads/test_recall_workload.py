@@ -54,3 +54,11 @@ def test_a_context_too_short_is_named():
 def test_other_workloads_have_no_answers(settings):
     with pytest.raises(ValueError, match="recall prompts need structure='single'"):
         recall_workload(WorkloadConfig(num_requests=1, **settings), 1024)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_samples": 2}, {"use_beam_search": True}, {"max_prompt_tokens": 64}]
+)
+def test_what_answers_cannot_have_is_refused(settings):
+    with pytest.raises(ValueError, match="recall prompts have one output and are whole"):
+        recall_workload(WorkloadConfig(num_requests=1, **settings), 1024)

@@ -38,6 +38,17 @@ def test_a_knob_per_cause(cause, metric, name):
 
 
 @pytest.mark.parametrize("cause", ["decode", "host"])
+@pytest.mark.parametrize(("share", "name"), [(0.9, "reserve"), (0.5, "fewer_rows")])
+def test_preemptions_that_cost_nearly_as_much_are_ended(cause, share, name):
+    causes = {"decode": 0.1} | {cause: 1.1} | {"recompute": share}
+    records = alike(100, WORK, causes)
+    (finding,) = [f for f in diagnose(records, FLOOR, (95,)) if f.metric == "tpot"]
+    assert finding.cause == cause
+    evidence = Evidence(config=config(), metrics=metrics(num_preemptions=9))
+    assert advise(finding, evidence).name == name
+
+
+@pytest.mark.parametrize("cause", ["decode", "host"])
 def test_prompts_of_several_steps_want_larger_steps(cause):
     assert named(cause, "ttft", num_prompt_tokens=2000).name == "larger_budget"
     cached = named(cause, "ttft", num_prompt_tokens=2000, num_cached_tokens=1900)
@@ -48,6 +59,7 @@ def test_prompts_of_several_steps_want_larger_steps(cause):
     ("row_metrics", "row_config", "name"),
     [
         (metrics(free=3.0), config(), "more_blocks"),
+        (metrics(free=3.0), config(cache__num_blocks=None), "more_chips"),
         (metrics(free=3.0, tail=30.0), config(), "smaller_blocks"),
         (metrics(free=3.0, tail=30.0), config(cache__block_size=1), "more_blocks"),
         (metrics(free=50.0, capacity=63.0), config(), "more_rows"),

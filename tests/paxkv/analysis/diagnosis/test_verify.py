@@ -63,7 +63,9 @@ def test_the_table_is_sorted_and_marks_the_named(verified):
     assert "-25.0 %     +0.0 %  setting" in marked[0]
     assert "50 fewer served" in lines[2]
     assert "router.num_replicas=2" in lines[3]
-    assert "blocks of 32 tokens are refused." in lines[-1]
+    (refused,) = [line for line in lines if "cache.block_size=32" in line]
+    assert refused.endswith("-  refused [1]")
+    assert lines[-1] == "  [1] blocks of 32 tokens are refused."
 
 
 def test_latencies_of_nobody_are_none():

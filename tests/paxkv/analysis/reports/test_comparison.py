@@ -102,3 +102,28 @@ def test_other_machines_are_said(tmp_path):
     after = write_run(tmp_path / "b", "b", device="1 x h100")
     [(one, other)] = load_runs([before, after])
     assert any("DIFFERENT PLACES" in note for note in compare_runs(one, other).notes)
+
+
+def test_records_of_a_sweep_lie_in_the_folders_of_its_cells(tmp_path):
+    cells = {"a0": ("a", 0, 1.0), "a1": ("a", 1, 3.0), "b0": ("b", 0, 5.0)}
+    rows = [
+        {**trial_row(name=name, seed=seed), "cell_id": cell}
+        for cell, (name, seed, _) in cells.items()
+    ]
+    write_rows(tmp_path / "rows.jsonl", *rows)
+    for cell, (name, _, queueing_s) in cells.items():
+        write_run(tmp_path / "cells" / cell, name, records=[record(name, queueing_s, 1.0)])
+    [(one, other)] = load_runs([str(tmp_path)])
+    assert (one.num_records, one.causes_s["queueing"]) == (2, 2.0)  # of both seeds
+    assert (other.num_records, other.causes_s["queueing"]) == (1, 5.0)
+
+
+def test_errors_of_rounding_are_no_counts(tmp_path):
+    path = write_rows(
+        tmp_path / "rows.jsonl",
+        trial_row(name="a", host_mean_s=1e-15),
+        trial_row(name="b", host_mean_s=2e-3),
+    )
+    [(one, other)] = load_runs([str(path)])
+    sentence = explained_differences(one, other)[-1]
+    assert sentence.endswith("first: host time of a step, ms rose from 0 to 2.")

@@ -49,6 +49,16 @@ def test_logarithms_and_levels():
     assert any(note.get_text() == "limit" for note in axes.texts)
 
 
+@pytest.mark.parametrize("base", [2, 10])
+def test_a_logarithmic_axis_has_the_numbers_that_were_run(base):
+    series = Series(label="", x=(2001.0, 6001.0), y=(1.0, 2.0), half_widths=(None, None))
+    chart = LineChart(title="t", x_label="x", y_label="y", series=(series,), x_base=base)
+    [axes] = canvas_of(chart).axes
+    labels = [tick.get_text() for tick in axes.get_xticklabels(which="both")]
+    assert labels == ["2,001", "6,001"]
+    assert not axes.texts  # a line without a name has none at its end
+
+
 def test_many_lines_over_time_are_drawn_apart():
     assert len(canvas_of(lines(4, has_steps=True)).axes) == 1
     assert len(canvas_of(lines(5, has_steps=True)).axes) == 5

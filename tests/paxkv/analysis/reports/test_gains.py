@@ -2,12 +2,8 @@
 
 import pytest
 
-from paxkv.analysis.reports.gains import (
-    gains_charts,
-    gains_tables,
-    pool_bytes,
-    requests_per_gb,
-)
+from paxkv.analysis.reports.counted import pool_bytes
+from paxkv.analysis.reports.gains import gains_charts, gains_tables, requests_per_gb
 from paxkv.analysis.reports.settings import points_of
 from tests.report_rows import trial_row
 
@@ -93,5 +89,7 @@ def test_bytes_of_cache_groups():
     row["pool"] |= {"blocks_per_group": [11, 5]}
     # K and V of 2 heads of 4 numbers of 4 bytes: 64 bytes per layer and token
     assert pool_bytes(row) == 10 * 16 * 64 + 4 * 16 * 5 * 64
+    # a real run's model is its checkpoint's, not the config's shape
+    assert pool_bytes(row | {"kind": "measured"}) is None
     assert pool_bytes(trial_row()) == 1024 * 1024
     assert requests_per_gb(trial_row(capacity=None)) is None

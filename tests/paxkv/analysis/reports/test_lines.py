@@ -41,6 +41,23 @@ def test_lines_between_two_numbers(points):
     assert (one.x, one.y) == ((6.0, 8.0), (5.0, 3.0))
 
 
+def test_names_that_repeat_the_setting_make_one_line():
+    """As the cells of a sweep are named."""
+    found, _ = points_of(
+        [
+            trial_row(
+                name=f"block_size={size}",
+                cell={"cache.block_size": size},
+                config={"cache.block_size": size},
+                normalized_latency_s=1 / size,
+            )
+            for size in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+        ]
+    )
+    (one,) = lines_along(found, "cache.block_size", LATENCY)
+    assert (one.label, len(one.x), one.y[:2]) == ("", 9, (1.0, 0.5))
+
+
 def test_what_was_not_measured_is_left_out(points):
     assert lines_along(points, RATE, "metrics.absent") == ()
     assert line_chart((), title="", x_label="", y_label="") is None

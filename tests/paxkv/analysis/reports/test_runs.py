@@ -27,6 +27,19 @@ def test_two_runs_of_one_file(tmp_path):
     assert (one.label, other.label) == ("b", "a")
 
 
+def test_colons_in_names_and_paths(tmp_path):
+    names = ("eviction=lru", "eviction=my_file.py:UsedOnce")
+    folder = tmp_path / "a:b"
+    path = write_rows(folder / "rows.jsonl", *(trial_row(name=name) for name in names))
+    [(one, other)] = load_runs([str(path)])
+    assert (one.label, other.label) == names
+    [(one, other)] = load_runs([f"{folder}:{names[1]}", f"{path}:{names[0]}"])
+    assert (one.label, other.label) == (names[1], names[0])
+    assert (one.source, other.source) == (folder, path)
+    with pytest.raises(ValueError, match="none:a is neither a file nor a folder"):
+        load_runs([f"{tmp_path}/none:a:b", f"{folder}:x"])
+
+
 def test_counters_are_per_request_and_of_all_seeds(tmp_path):
     path = write_rows(
         tmp_path / "rows.jsonl",
@@ -78,5 +91,7 @@ def test_no_profile_in_common(tmp_path):
     rows = [trial_row(name="a", profile=profile) for profile in ("ideal", "calibrated")]
     rows.append(trial_row(name="b", device="cpu"))
     path = write_rows(tmp_path / "rows.jsonl", *rows)
-    with pytest.raises(ValueError, match="compare runs of one kind, device and profile"):
+    with pytest.raises(
+        ValueError, match=r":a ran as .*:b as .* compare runs of one kind, device"
+    ):
         load_runs([f"{path}:a", f"{path}:b"])

@@ -78,7 +78,7 @@ def test_capacity_rows(tmp_path):
             "device": "1 x h100",
             "name": name,
             "seed": seed,
-            "config": {"slo": slo},
+            "config": {"slo": slo, "workload": {"arrival": "poisson", "structure": "rag"}},
             "metrics": {"capacity_per_s": rate + seed},
         }
         for name, rate in (("a", 1.0), ("b", 2.0))

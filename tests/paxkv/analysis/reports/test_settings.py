@@ -27,7 +27,7 @@ def test_the_config_tells_what_varies():
     assert [len(point.rows) for point in points] == [2] * 4
     assert points[0].label() == "rate per s 1, block size 8"
     assert points[0].label(without=[RATE]) == "block size 8"
-    assert points[0].label(without=[RATE, BLOCK_SIZE]) == "bs 8"
+    assert points[0].label(without=[RATE, BLOCK_SIZE]) == ""
 
 
 def test_a_pool_that_follows_from_the_model_is_no_axis():
@@ -61,11 +61,27 @@ def test_a_cell_decides():
     assert points[1].label() == "both"
 
 
+def test_what_a_sweep_varies_is_a_setting_even_if_it_usually_is_none():
+    key = "cache.memory_fraction"
+    rows = [trial_row(cell={key: share}, config={key: share}) for share in (0.5, 0.9)]
+    points, replaced = points_of(rows)
+    assert replaced == 0
+    assert [point.settings for point in points] == [{key: 0.5}, {key: 0.9}]
+
+
 def test_the_last_of_a_setting_and_seed_counts():
     rows = [trial_row(running_mean=mean) for mean in (1.0, 2.0)]
     points, replaced = points_of(rows)
     assert replaced == 1
     assert points[0].estimate("metrics.running_mean").mean == 2.0
+
+
+def test_rows_of_a_point_ascend_by_seed():
+    """Cells end in any order; a figure of one seed shows the same one of each setting."""
+    points, _ = points_of([trial_row(seed=seed) for seed in (2, 0, 1)])
+    assert [row["seed"] for row in points[0].rows] == [0, 1, 2]
+    rows = [{**trial_row(), "seed": seed} for seed in (3, None)]
+    assert [row["seed"] for row in points_of(rows)[0][0].rows] == [None, 3]
 
 
 def test_one_setting_is_a_point_with_the_rows_name():
