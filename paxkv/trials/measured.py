@@ -1,9 +1,8 @@
 """A trial on the device that is here: the same loop, with steps that really run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from paxkv.analysis.run_recorder import OnRecord, RunRecorder
 from paxkv.analysis.time_split import StepView, TimeSplit, view_step
@@ -19,11 +18,15 @@ from paxkv.simulation.measured_model import MeasuredModel
 from paxkv.simulation.step_records import StepRecord
 from paxkv.simulation.work import CostModel, StepSeconds, StepWork, step_work
 from paxkv.trials.outcome import TrialOutcome
+from paxkv.trials.recording import make_recorder, pool_facts, served_metrics
 from paxkv.trials.trial_config import TrialConfig
 from paxkv.types import Plan, RequestUpdate, StepMetrics, StepResult
 from paxkv.workloads.drawing import Workload
-from paxkv.workloads.recall_workload import recall_workload, score_recall
-from paxkv.workloads.workload_config import offered_rate_per_s
+from paxkv.workloads.recall_workload import (
+    RecallWorkload,
+    recall_workload,
+    score_recall,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,20 +171,10 @@ def serve(
     wall_s = time.perf_counter() - started_s
     on_steps(tape.steps)
     split = TimeSplit(trial.engine.scheduler.max_num_seqs)
-    recorder = RunRecorder(
-        [split],
-        trial.slo,
-        on_record,
-        measure_from_s=trial.measure.from_s,
-        measure_until_s=trial.measure.until_s,
-    )
+    recorder = make_recorder(trial, [split], on_record)
     cost = _cost_of(trial, tape.steps, executor.device_name)
     seconds = tape.play(recorder, split, cost)
-    scored: Mapping[str, Any] = {}
-    if recall is not None:
-        outputs = [tape.outputs[index] for index in range(len(recall.prompts))]
-        right, answered = score_recall(recall.prompts, outputs)
-        scored = {"recall_right": right, "recall_answered": answered}
+    scored = {} if recall is None else _scores(recall, tape)
     return TrialOutcome(
         kind="measured",
         device=executor.device_name,
@@ -190,28 +183,26 @@ def serve(
         costs="measured; shares of a step "
         + ("by tokens" if cost is None else "fitted to the run's own steps"),
         notes=workload.report.notes,
-        pool={
-            "num_blocks": plan.num_blocks,
-            "blocks_per_group": plan.blocks_per_group,
-            "block_size": plan.block_size,
-            "positions": (sum(plan.blocks_per_group) - len(plan.blocks_per_group))
-            * plan.block_size,
-            "bytes_per_token": round(plan.bytes_per_token),
-        },
+        pool=pool_facts(
+            plan.blocks_per_group, plan.block_size, round(plan.bytes_per_token)
+        ),
         metrics={
             **recorder.metrics(),
             **asdict(seconds),
             **scored,
-            **workload.report.losses,
-            "duration_s": replay.now_s,
-            "offered_rate_per_s": offered_rate_per_s(trial.workload),
-            "num_requests": replay.num_added,
-            "num_skipped_turns": replay.feed.num_skipped,
+            **served_metrics(trial, replay, workload),
             "compile_s": compile_s,
             "num_programs": executor.num_programs,
             "wall_s": wall_s,
         },
     )
+
+
+def _scores(recall: RecallWorkload, tape: _Tape) -> dict[str, int]:
+    """How many keys were answered, and how many right."""
+    outputs = [tape.outputs[index] for index in range(len(recall.prompts))]
+    right, answered = score_recall(recall.prompts, outputs)
+    return {"recall_right": right, "recall_answered": answered}
 
 
 def _cost_of(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
-from paxkv.analysis.run_recorder import OnRecord, RunRecorder
+from paxkv.analysis.run_recorder import OnRecord
 from paxkv.analysis.time_split import TimeSplit, view_step
 from paxkv.engine import Engine
 from paxkv.events import Listener
@@ -18,10 +18,10 @@ from paxkv.simulation.simulated_executor import SimulatedExecutor
 from paxkv.simulation.virtual_clock import VirtualClock
 from paxkv.simulation.work import StepSeconds
 from paxkv.trials.outcome import TrialOutcome
+from paxkv.trials.recording import make_recorder, pool_facts, served_metrics
 from paxkv.trials.trial_config import TrialConfig
 from paxkv.types import Plan, StepMetrics
 from paxkv.workloads.drawing import Workload
-from paxkv.workloads.workload_config import offered_rate_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +71,7 @@ def simulate(
     workload = Workload(
         trial.workload, max_context=trial.max_context, vocab_size=trial.model.vocab_size
     )
-    recorder = RunRecorder(
-        [one.split for one in simulated],
-        trial.slo,
-        on_record,
-        on_step,
-        measure_from_s=trial.measure.from_s,
-        measure_until_s=trial.measure.until_s,
-    )
+    recorder = make_recorder(trial, [one.split for one in simulated], on_record, on_step)
     replay = Replay(
         [one.replica for one in simulated],
         workload,
@@ -89,7 +82,6 @@ def simulate(
     while not replay.done:
         on_ended(replay.advance())
     cache = trial.engine.cache
-    bytes_per_token = sum(trial.model.kv_bytes_per_token(cache.dtype))
     return TrialOutcome(
         kind="simulated",
         device=f"{trial.hardware.num_chips} x {trial.hardware.chip}",
@@ -97,22 +89,15 @@ def simulate(
         profile=profile,
         costs=simulated[0].costs,
         notes=workload.report.notes,
-        pool={
-            "num_blocks": num_blocks[0],
-            "blocks_per_group": num_blocks,
-            "block_size": cache.block_size,
-            "positions": sum(num_blocks) * cache.block_size
-            - len(num_blocks) * cache.block_size,
-            "bytes_per_token": bytes_per_token,
-        },
+        pool=pool_facts(
+            num_blocks,
+            cache.block_size,
+            sum(trial.model.kv_bytes_per_token(cache.dtype)),
+        ),
         metrics={
             **recorder.metrics(),
             **seconds,
-            **workload.report.losses,
-            "duration_s": replay.now_s,
-            "offered_rate_per_s": offered_rate_per_s(trial.workload),
-            "num_requests": replay.num_added,
-            "num_skipped_turns": replay.feed.num_skipped,
+            **served_metrics(trial, replay, workload),
             "wall_s": time.perf_counter() - started_s,
         },
     )

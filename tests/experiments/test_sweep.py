@@ -139,7 +139,7 @@ def test_a_cell_that_cannot_run_is_told_and_the_rest_runs(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--config=configs/serve.py"], "configs/serve.py has no sweep"),
+        (["--config=configs/serve.py"], "configs/serve.py has no hardware, measure"),
         (["--config.sweep.grid.cache.blocks=(1,)"], "is no key of"),
         (["--config.cache.block_size=32"], "cache.block_size is varied by the sweep"),
         (["--config.sweep.seeds=('a',)"], "sweep.seeds='a' is no integer"),

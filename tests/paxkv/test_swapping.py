@@ -6,7 +6,7 @@ import pytest
 
 from paxkv.moves import SwapIn, SwapOut
 from paxkv.policies.admission import ADMISSION_POLICIES
-from paxkv.policies.pressure import PRESSURE_POLICIES
+from paxkv.policies.pressure import PRESSURE_POLICIES, SWAPPING
 from paxkv.policies.victim import VICTIM_POLICIES
 from paxkv.sampling_params import SamplingParams
 from paxkv.types import FinishReason
@@ -190,7 +190,7 @@ def test_every_policy_makes_progress_in_the_smallest_pool(victim, pressure, admi
             pressure=pressure,
             admission=admission,
             max_preemptions=max_preemptions,
-            host_blocks=6 if "swap" in pressure else 0,
+            host_blocks=6 if pressure in SWAPPING else 0,
             swap_s_per_block=0.1,
             recompute_s_per_token=1.0,
             check_invariants=False,
