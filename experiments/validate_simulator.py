@@ -23,7 +23,7 @@ from experiments import entry
 from paxkv.analysis.validation import prediction_table, predictions, rank_agreement
 from paxkv.platform import current_device
 from paxkv.results import ResultsNotWritten, Row, prepare_folder, save_rows
-from paxkv.simulation.calibration import fit_calibration
+from paxkv.simulation.calibration import fit_calibration, with_total_of
 from paxkv.simulation.measured_model import save_calibration
 from paxkv.simulation.step_records import StepRecord
 from paxkv.trials.measured import serve
@@ -48,18 +48,16 @@ def fit(trial: TrialConfig, rates: tuple[float, ...], path: Path, bar: tqdm) -> 
         serve(replace(trial, workload=workload), on_steps=steps.extend)
         bar.update()
     scheduler = trial.engine.scheduler
-    save_calibration(
-        path,
-        fit_calibration(
-            steps,
-            {},
-            max_num_seqs=scheduler.max_num_seqs,
-            max_num_batched_tokens=scheduler.max_num_batched_tokens,
-            device=current_device().name,
-            model=trial.engine.model,
-            facts={},
-        ),
+    fitted = fit_calibration(
+        steps,
+        {},
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        device=current_device().name,
+        model=trial.engine.model,
+        facts={},
     )
+    save_calibration(path, with_total_of(fitted, steps))
     return replace(trial, hardware=replace(trial.hardware, calibration=str(path)))
 
 

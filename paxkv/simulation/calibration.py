@@ -84,6 +84,24 @@ def fit_calibration(
     return replace(fitted, errors={name: fit_error(cost, of) for name, of in sets.items()})
 
 
+def with_total_of(calibration: Calibration, records: Sequence[StepRecord]) -> Calibration:
+    """All coefficients scaled by one factor, so that these steps together take what was
+    measured: for predicting whole runs, of which the fit gives slow steps little weight.
+    """
+    cost = MeasuredModel(
+        calibration,
+        max_num_seqs=calibration.max_num_seqs,
+        max_num_batched_tokens=calibration.max_num_batched_tokens,
+    )
+    measured_s = sum(record.duration_s + record.host_s for record in records)
+    factor = measured_s / sum(cost.seconds(record.work).total_s for record in records)
+    return replace(
+        calibration,
+        device_s={name: value * factor for name, value in calibration.device_s.items()},
+        host_s={name: value * factor for name, value in calibration.host_s.items()},
+    )
+
+
 def fit_error(cost: CostModel, records: Sequence[StepRecord]) -> FitError:
     """How far predicted times of whole steps are from the recorded ones.
 

@@ -3,7 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paxkv.simulation.calibration import MIN_STEPS, fit_calibration, fit_error
+from paxkv.simulation.calibration import (
+    MIN_STEPS,
+    fit_calibration,
+    fit_error,
+    with_total_of,
+)
 from paxkv.simulation.measured_model import MeasuredModel
 from paxkv.simulation.step_records import StepRecord
 from tests.paxkv.simulation.test_measured_model import CALIBRATION, DEVICE_S
@@ -114,3 +119,15 @@ def test_steps_without_a_time_have_no_error():
         fit_error(TRUE, [record])
     with pytest.raises(ValueError, match="0 steps"):
         fit_error(TRUE, [])
+
+
+def test_a_calibration_can_be_scaled_to_the_whole_time_of_a_run():
+    works = some_works(np.random.default_rng(4), 300)
+    records = [timed(work, 9.0 if i % 10 == 0 else 1.0) for i, work in enumerate(works)]
+    found = with_total_of(fit(records), records)
+    cost = MeasuredModel(found, **LIMITS)
+    predicted_s = sum(cost.seconds(work).total_s for work in works)
+    measured_s = sum(record.duration_s + record.host_s for record in records)
+    assert predicted_s == pytest.approx(measured_s)
+    shares = [found.device_s[name] / value for name, value in DEVICE_S.items() if value]
+    assert max(shares) == pytest.approx(min(shares), rel=0.05) and min(shares) > 1.5
