@@ -10,6 +10,8 @@ from typing import NoReturn
 from absl import app, flags
 from ml_collections import config_dict, config_flags
 
+from paxkv.sweeps.grid import flat
+
 
 def run(
     main: Callable[..., int | None],
@@ -85,7 +87,7 @@ def _with_config(argv: list[str], default: str) -> list[str]:
     if not Path(path.value.partition(":")[0]).is_file():
         raise flags.Error(f"--config={path.value} is no file.")
     tree = _loaded(path.value, argv[0]).to_dict()
-    keys = _dotted(tree)
+    keys = list(flat(tree))
     for argument in flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False):
         override = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if override and override[1] not in keys:
@@ -118,12 +120,6 @@ def _loaded(path: str, program: str) -> config_dict.ConfigDict:
     if not isinstance(config, config_dict.ConfigDict):
         raise flags.Error(f"--config={path}: get_config() must return a ConfigDict.")
     return config
-
-
-def _dotted(tree: dict, prefix: str = "") -> list[str]:
-    """All keys that have a value of their own."""
-    inner = {k: _dotted(v, f"{prefix}{k}.") for k, v in tree.items() if isinstance(v, dict)}
-    return [path for k in tree for path in inner.get(k, [prefix + k])]
 
 
 def _nearest(key: str, keys: list[str]) -> str:

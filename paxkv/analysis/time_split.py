@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paxkv.analysis.request_records import CAUSES
-from paxkv.simulation.work import StepSeconds
+from paxkv.simulation.work import StepSeconds, decode_slices
 from paxkv.types import Plan, RequestMetrics
 
 _INDEX = {name: index for index, name in enumerate(CAUSES)}
@@ -50,8 +50,6 @@ def view_step(plan: Plan, end_s: float) -> StepView:
     """Of a plan that has been run and not yet been committed."""
     prefills: tuple[PrefillSlice, ...] = ()
     if plan.num_prefill_tokens:
-        follows_prompt = plan.starts >= plan.tables.num_prompt_tokens[plan.rows]
-        is_decode = plan.samples & follows_prompt & (plan.lengths == 1)
         prefills = tuple(
             PrefillSlice(
                 index=index,
@@ -60,7 +58,7 @@ def view_step(plan: Plan, end_s: float) -> StepView:
                 is_first_token=bool(plan.samples[index])
                 and not plan.requests[index].output_ids,
             )
-            for index in np.flatnonzero(~is_decode).tolist()
+            for index in np.flatnonzero(~decode_slices(plan)).tolist()
         )
     return StepView(
         start_s=plan.now_s,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool
 
 from paxkv.moves import CopyBlock, Load, SwapIn, SwapOut
 from paxkv.types import Plan
@@ -87,8 +88,7 @@ def step_work(
     lengths, starts = plan.lengths, plan.starts
     ends = starts + lengths
     if plan.num_prefill_tokens:
-        follows_prompt = starts >= plan.tables.num_prompt_tokens[plan.rows]
-        is_decode = plan.samples & follows_prompt & (lengths == 1)
+        is_decode = decode_slices(plan)
         decode_ends = ends[is_decode]
         first, new = starts[~is_decode], lengths[~is_decode]
     else:
@@ -113,6 +113,12 @@ def step_work(
         num_swapped_in_blocks=moves.count(SwapIn),
         num_loaded_blocks=moves.count(Load),
     )
+
+
+def decode_slices(plan: Plan) -> Bool[np.ndarray, "n"]:
+    """Which slices are decodes; of a plan that was not committed yet."""
+    follows_prompt = plan.starts >= plan.tables.num_prompt_tokens[plan.rows]
+    return plan.samples & follows_prompt & (plan.lengths == 1)
 
 
 def _seen(ends: np.ndarray, window: int | None, new: np.ndarray | int = 1) -> np.ndarray:

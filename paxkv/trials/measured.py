@@ -15,8 +15,8 @@ from paxkv.replay import Replay, Replica, Stopwatch
 from paxkv.session_feed import Arrival
 from paxkv.simulation.calibration import MIN_STEPS, fit_calibration
 from paxkv.simulation.measured_model import MeasuredModel
-from paxkv.simulation.step_records import StepRecord
-from paxkv.simulation.work import CostModel, StepSeconds, StepWork, step_work
+from paxkv.simulation.step_records import RecordingExecutor, StepRecord
+from paxkv.simulation.work import CostModel, StepSeconds
 from paxkv.trials.outcome import TrialOutcome
 from paxkv.trials.recording import make_recorder, pool_facts, served_metrics
 from paxkv.trials.trial_config import TrialConfig
@@ -48,18 +48,15 @@ class _Tape:
     ):
         self.events: list[tuple[int, Arrival] | _Step | RequestUpdate] = []
         self.outputs: dict[int, list[int]] = {}
-        self._executor = executor
+        self._recording = RecordingExecutor(executor, block_size, windows)
         self._clock = clock
-        self._block_size = block_size
-        self._windows = windows
-        self._seen: tuple[StepView, StepWork] | None = None
+        self._seen: StepView | None = None
 
     def run(self, plan: Plan) -> StepResult:
         """As the executor does; looking at the plan counts as the host's time."""
-        result = self._executor.run(plan)
-        work = step_work(plan, self._block_size, self._windows)
+        result = self._recording.run(plan)
         view = view_step(plan, end_s=0.0)
-        self._seen = (replace(view, end_s=self._clock()), work)  # tokens come just now
+        self._seen = replace(view, end_s=self._clock())  # tokens come just now
         return result
 
     def arrived(self, request_id: int, arrival: Arrival, replica: int) -> None:
@@ -69,15 +66,9 @@ class _Tape:
 
     def stepped(self, metrics: StepMetrics, replica: int) -> None:
         del replica
-        assert self._seen is not None, "a step came without its plan"
-        view, work = self._seen
-        record = StepRecord(
-            work=work,
-            duration_s=metrics.duration_s,
-            host_s=metrics.host_s,
-            block_size=self._block_size,
-        )
-        self.events.append(_Step(view=view, record=record, metrics=metrics))
+        record = self._recording.record(metrics)
+        assert self._seen is not None and record is not None, "no plan was seen"
+        self.events.append(_Step(view=self._seen, record=record, metrics=metrics))
 
     def told(self, update: RequestUpdate, replica: int) -> None:
         del replica

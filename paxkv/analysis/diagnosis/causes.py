@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from paxkv.analysis.diagnosis.floors import Floor
-from paxkv.analysis.latency import SERVED
+from paxkv.analysis.latency import SERVED, percentile
 from paxkv.analysis.request_records import CAUSES, RequestRecord
 
 Metric = Literal["ttft", "tpot"]
@@ -163,7 +161,7 @@ def _finding(metric: Metric, ranked: Sequence[Split], percent: int) -> Finding:
 
 
 def _percentile(ranked: Sequence[Split], percent: int) -> float:
-    return float(np.percentile([one.total_s for one in ranked], percent))
+    return percentile([one.total_s for one in ranked], percent)
 
 
 def _scaled_means(

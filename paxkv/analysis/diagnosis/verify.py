@@ -1,12 +1,12 @@
 """Turns every knob in simulation, and sees whether the named one helps most."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from paxkv.analysis.diagnosis.causes import SERVED_NAMES, Metric
 from paxkv.analysis.diagnosis.knobs import KNOBS, PRICE_NAMES, Config, with_changes
+from paxkv.analysis.latency import percentile
 from paxkv.analysis.request_records import RequestRecord
 
 TIE = 0.02  # of the latency: knobs that close help alike
@@ -112,7 +112,7 @@ def latencies_s(
         "tpot": [r.tpot_s for r in served if r.tpot_s is not None],
     }
     return {
-        (metric, percent): float(np.percentile(seconds, percent))
+        (metric, percent): percentile(seconds, percent)
         for metric, seconds in values.items()
         if seconds
         for percent in percentiles
@@ -132,7 +132,7 @@ def verify_table(verified: Verified, metric: Metric, percent: int, named: str) -
         f"  {'as it is':<49} {before_s:>9.4g}",
     ]
     refused: list[str] = []
-    for one in sorted(verified.turned, key=lambda o: o.after_s.get(at, np.inf)):
+    for one in sorted(verified.turned, key=lambda o: o.after_s.get(at, math.inf)):
         mark = "*" if one.name == named else " "
         price = PRICE_NAMES[KNOBS[one.name].price]
         flags = one.flags.replace("--config.", "")

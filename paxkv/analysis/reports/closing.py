@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paxkv.analysis.capacity_rows import rate_unit
+from paxkv.analysis.closing import SAME
 from paxkv.analysis.reports.counted import pool_bytes
 from paxkv.analysis.reports.estimates import estimate_text
 from paxkv.analysis.reports.lines import at_highest_load
@@ -19,7 +20,6 @@ HELD = "metrics.held_per_request"
 GOODPUT = "metrics.slo.goodput_per_s"
 CAPACITY = "metrics.capacity_per_s"
 MOST_NAMED = 4
-SAME = 0.02  # ratios this close to 1 are called equal
 
 
 def closing_sentences(

@@ -8,13 +8,13 @@ the words say no more.
 import math
 from collections.abc import Sequence
 
+from paxkv.analysis.closing import SAME
 from paxkv.analysis.reports.estimates import Estimate, estimate_text
 from paxkv.analysis.reports.runs import Run, changed_settings
 from paxkv.analysis.reports.section import Section
 from paxkv.analysis.reports.settings import exact_value
 from paxkv.analysis.reports.tables import Table
 
-SAME = 0.02  # ratios this close to 1 are called equal
 MOST_NAMED = 4  # counters, and causes
 
 # name, path in a row, digits, scale
