@@ -50,14 +50,18 @@ class Repeating:
         self._config = config
         self._partitions: tuple[PoolPartition, ...] = ()  # after the stretch's first step
         self._num_duplicates = 0
+        self._head_refused = False  # in steps to come
         self._has_regions = running.allocator.usage(0).regions is not None
 
     def may_follow(self, plan: Plan) -> bool:
         """Nothing but decoding is to be done until a sequence ends or another comes."""
         running, allocator = self._running, self._allocator
         prefixes = allocator.prefixes
+        # a batch that is not over asks for no room
+        asks = self._config.batching == "iteration"
+        self._head_refused = plan.head_refused and asks
         decides = (
-            len(self._waiting)
+            (len(self._waiting) and not self._queue_stands(plan))
             or self._delivering.has_forked
             or self._config.preempt_every
             or allocator.shares_tails
@@ -73,6 +77,14 @@ class Repeating:
             and plan.samples.all()
             and np.array_equal(plan.rows, running.rows)
         )
+
+    def _queue_stands(self, plan: Plan) -> bool:
+        """Nobody who waits is admitted before somebody else ends or comes."""
+        if self._config.batching == "request":
+            return True
+        # a cached block more, and the first in the queue may need one less
+        is_cached = self._allocator.prefixes is not None
+        return plan.head_refused and self._policies.refuse_until_freed and not is_cached
 
     def begin(self, now_s: float) -> int:
         """Plans the first of some steps; how many. 0: none, since a sequence may end in the
@@ -97,7 +109,7 @@ class Repeating:
         if num_needed:
             needy = running.extend_tables(lengths)
             assert needy is None, "there are blocks for all"
-        self._partitions = running.partitions(lengths, head_refused=False)
+        self._partitions = running.partitions(lengths, head_refused=self._head_refused)
         groups = range(len(tables.block_tables))
         self._num_duplicates = sum(allocator.usage(g).num_duplicates for g in groups)
         return int(min(left, (size - computed % size).min()))
@@ -165,7 +177,7 @@ class Repeating:
             num_prefill_tokens=0,
             num_decode_tokens=num_running,
             num_running=num_running,
-            num_waiting=0,
+            num_waiting=len(self._waiting),
             num_preempted=0,
             partitions=tuple(
                 _with_tokens(part, num_later_tokens, is_reserved=self._has_regions)
@@ -187,4 +199,5 @@ def _with_tokens(part: PoolPartition, num_new: int, *, is_reserved: bool) -> Poo
         cached=part.cached,
         free=part.free,
         unusable_free=part.unusable_free,
+        logical=part.logical,
     )

@@ -17,7 +17,7 @@ from typing import Any
 import paxkv
 
 SCHEMA_VERSION = 1  # raise it when a key of a row changes its name or its meaning
-KINDS = ("measured", "simulated", "compiled")
+KINDS = ("measured", "simulated", "compiled", "computed")
 PACKAGES = ("jax", "jaxlib", "numpy")
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -46,7 +46,7 @@ class RunInfo:
     """What was run, on what, and how; the same in all rows of a run."""
 
     experiment: str
-    kind: str  # measured, simulated or compiled
+    kind: str  # one of KINDS
     command: str
     seed: int
     device: str

@@ -289,6 +289,7 @@ class Scheduler:
             num_running=len(running),
             num_waiting=len(self.waiting),
             num_preempted=self.num_preemptions - self._num_told,
+            head_refused=head_refused,
             partitions=running.partitions(lengths, head_refused=head_refused),
             num_duplicate_blocks=sum(
                 self.allocator.usage(group).num_duplicates for group in groups

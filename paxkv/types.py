@@ -129,6 +129,9 @@ class PoolPartition:
     free: int
     # free positions that cannot serve the head of the queue: no run is long enough
     unusable_free: int
+    # positions of the sequences' blocks as if none were shared: one held by several counts
+    # for each of them
+    logical: int = 0
 
     @property
     def total(self) -> int:
@@ -182,6 +185,7 @@ class Plan:
     num_preempted: int
     partitions: tuple[PoolPartition, ...]  # per cache group, as of the end of the step
     num_duplicate_blocks: int = 0  # owned, with the content of another cached block
+    head_refused: bool = False  # the first in the queue found no room
 
     @property
     def is_empty(self) -> bool:

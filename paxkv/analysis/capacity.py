@@ -173,6 +173,40 @@ def first_crossing(
     return None
 
 
+def search_crossing(
+    latency_s: Callable[[float], float],
+    *,
+    start_per_s: float | int,
+    limit_s: float | int,
+    num_rates: int,
+    step: float | int = 1.2,
+    most_rates: int = 6,
+) -> dict[float, float]:
+    """Latencies at rates around their first crossing of a limit, in order of rate.
+
+    Goes from the start towards the limit, by the square of the last step, until rates on
+    both sides are known, then bisects (geometrically) for as long as `num_rates` are not
+    used up. A crossing that is still not bracketed then may take `most_rates`.
+    """
+    found = {start_per_s: latency_s(start_per_s)}
+    is_above = found[start_per_s] > limit_s
+    below, above = (None, start_per_s) if is_above else (start_per_s, None)
+    while len(found) < (num_rates if below and above else most_rates):
+        if above is None:
+            assert below is not None, "a rate is on one side"
+            rate, step = below * step, step**2
+        elif below is None:
+            rate, step = above / step, step**2
+        else:
+            rate = math.sqrt(below * above)
+        found[rate] = latency_s(rate)
+        if found[rate] > limit_s:
+            above = rate
+        else:
+            below = rate
+    return dict(sorted(found.items()))
+
+
 def _bracket(
     is_met: Callable[[float], bool],
     start_per_s: float,

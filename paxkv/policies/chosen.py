@@ -3,7 +3,12 @@
 from dataclasses import dataclass, field
 
 from paxkv.config import SchedulerConfig
-from paxkv.policies.admission import ADMISSION_POLICIES, AdmissionPolicy
+from paxkv.policies.admission import (
+    ADMISSION_POLICIES,
+    AdmissionPolicy,
+    Reserve,
+    Watermark,
+)
 from paxkv.policies.naming import policy_named
 from paxkv.policies.pressure import (
     PRESSURE_POLICIES,
@@ -11,7 +16,14 @@ from paxkv.policies.pressure import (
     RelocationCosts,
     reject,
 )
-from paxkv.policies.scheduling import SCHEDULING_POLICIES, SchedulingPolicy, priority
+from paxkv.policies.scheduling import (
+    SCHEDULING_POLICIES,
+    SchedulingPolicy,
+    fcfs,
+    priority,
+    shortest_prefill,
+    swapped_first,
+)
 from paxkv.policies.victim import VICTIM_POLICIES, VictimPolicy
 from paxkv.served import ServedTokens
 from paxkv.types import FinishReason
@@ -47,6 +59,17 @@ class Policies:
     def sheds_load(self) -> bool:
         """Requests that find no room when they come are refused."""
         return self.pressure is reject
+
+    @property
+    def refuse_until_freed(self) -> bool:
+        """Who is first in the queue and finds no room stays first, and finds none before
+        blocks are given back or another request comes."""
+        steady = (fcfs, priority, swapped_first, shortest_prefill)
+        return (
+            self.scheduling in steady
+            and isinstance(self.admission, Watermark | Reserve)
+            and not self.sheds_load
+        )
 
     def retains(self, reason: FinishReason) -> bool:
         return reason in self.retained

@@ -1,5 +1,6 @@
 """A trial over a virtual clock: the engine's own loop, scheduler, caches and policies."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -42,6 +43,7 @@ def simulate(
     on_record: OnRecord = lambda record: None,
     on_step: Callable[[StepMetrics], object] = lambda metrics: None,
     takes_quiet_steps: bool = True,
+    stop_at_s: float | int = math.inf,
 ) -> TrialOutcome:
     """Serves the trial's workload by a cost profile. Same trial, same outcome, but for
     `wall_s`.
@@ -53,6 +55,7 @@ def simulate(
       on_step: gets the metrics of each step.
       takes_quiet_steps: several decode steps at once where nothing happens between; the
         events are the same without.
+      stop_at_s: of the virtual clock; requests that are not done by then count nowhere.
 
     Raises:
       ValueError: the model does not fit the hardware, the workload not the model, or the
@@ -79,7 +82,7 @@ def simulate(
         route=ROUTING_POLICIES[trial.router.policy](),
         concurrency=trial.workload.users,
     )
-    while not replay.done:
+    while not replay.done and replay.now_s < stop_at_s:
         on_ended(replay.advance())
     cache = trial.engine.cache
     return TrialOutcome(

@@ -135,9 +135,15 @@ def test_littles_law(name):
     assert mean == pytest.approx(rate * inside_s / len(records), rel=0.1)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_quiet_steps_change_nothing(name):
-    trial = trial_of(name, workload__num_requests=20, workload__rate_per_s=2.0)
+WITH_A_QUEUE = ("vllm_2023", "orca_max", "faster_transformer", "trtllm_no_evict", "swap")
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_per_s"),
+    [*((name, 2.0) for name in SYSTEMS), *((name, 40.0) for name in WITH_A_QUEUE)],
+)
+def test_quiet_steps_change_nothing(name, rate_per_s):
+    trial = trial_of(name, workload__num_requests=20, workload__rate_per_s=rate_per_s)
     quiet, quiet_records, quiet_events = run_trial(trial)
     plain, plain_records, plain_events = run_trial(trial, takes_quiet_steps=False)
     assert quiet_events == plain_events
@@ -171,6 +177,29 @@ def test_most_steps_of_a_quiet_service_are_not_planned(monkeypatch):
     assert metrics["num_steps"] > 500
     # a prompt's step, the one after it and the last of each request, and arrivals
     assert num_plans <= 6 * 10
+
+
+@pytest.mark.parametrize("name", ["orca_max", "vllm_2023", "faster_transformer"])
+def test_a_queue_that_stands_does_not_disturb(name, monkeypatch):
+    plan = Scheduler.plan
+    num_plans = 0
+
+    def counted(self, now_s):
+        nonlocal num_plans
+        num_plans += 1
+        return plan(self, now_s)
+
+    monkeypatch.setattr(Scheduler, "plan", counted)
+    trial = trial_of(
+        name,
+        workload__num_requests=12,
+        workload__arrival="at_once",
+        workload__lengths="fixed",
+        workload__output_tokens=100,
+    )
+    metrics = run_trial(trial)[0].metrics
+    assert metrics["num_queue_steps"] > 100
+    assert num_plans < 0.25 * metrics["num_steps"]
 
 
 def test_same_seed_same_result():

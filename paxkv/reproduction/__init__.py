@@ -1,0 +1,1 @@
+"""Reproducing published figures: cells that run, numbers beside the paper's, verdicts."""

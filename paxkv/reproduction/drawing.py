@@ -1,0 +1,150 @@
+"""A plot per figure: curves beside the paper's points, or all numbers over the paper's."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paxkv.analysis.figures import require_matplotlib, save_png
+from paxkv.reproduction.figure import Curves, Points
+from paxkv.reproduction.found import value_at
+from paxkv.reproduction.judging import Judged, Verdict
+from paxkv.reproduction.table import Report
+from paxkv.results import Row
+
+WIDTH_IN, PANEL_IN = 8.0, 3.2
+DPI = 90
+OUTSIDE = {Verdict.FAIL, Verdict.EXPECTED_FAIL}
+
+
+def draw(report: Report, path: Path) -> bool:
+    """Writes the figure's plot as PNG; False if there is nothing to see.
+
+    Raises:
+      ImportError: matplotlib is not installed.
+      ResultsNotWritten: the file could not be written.
+    """
+    require_matplotlib(path)
+    rows = [r for r in report.rows if r["metrics"] and r["planted"] is None]
+    rows = [r for r in rows if r["profile"] == report.figure.profiles[0]]
+    compared = [one for one in report.judged if _is_comparable(one)]
+    if report.figure.curves is not None and rows:
+        drawn = _curves(report.figure.curves, rows)
+    elif len(compared) > 1:
+        drawn = _ratios(compared)
+    else:
+        return False
+    drawn.suptitle(f"{report.figure.title} ({report.source})", fontsize=10)
+    save_png(drawn, path)
+    return True
+
+
+def _new(num_rows: int, num_columns: int, height_in: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure  # an extra
+
+    drawn = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained")
+    return drawn, drawn.subplots(num_rows, num_columns, squeeze=False)
+
+
+def _ratios(judged: Sequence[Judged]) -> Any:
+    """Ours over the paper's, a line per number, with band and range."""
+    drawn, axes = _new(1, 1, 1.0 + 0.28 * len(judged))
+    ax = axes[0, 0]
+    for place, one in enumerate(judged):
+        paper = float(one.check.paper or 0.0)
+        if one.check.band is not None:
+            low, high = (None if end is None else end / paper for end in one.check.band)
+            left, right = (0.0 if low is None else low), (3.0 if high is None else high)
+            ax.barh(place, right - left, left=left, height=0.6, color="0.88")
+        colour = "C3" if one.verdict in OUTSIDE else "C0"
+        ends = [value / paper for value in (min(one.values), max(one.values))]
+        ax.plot(ends, [place, place], color=colour, linewidth=2)
+        ax.plot(one.mean / paper, place, "o", color=colour, markersize=5)
+    ax.axvline(1.0, color="0.4", linewidth=1)
+    ax.set_yticks(range(len(judged)), [one.check.name for one in judged], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel("ours over the paper's; grey: the band", fontsize=9)
+    return drawn
+
+
+def _is_comparable(one: Judged) -> bool:
+    return (
+        bool(one.values)
+        and not isinstance(one.check.paper, str | None)
+        and (one.check.paper != 0)
+    )
+
+
+def _curves(curves: Curves, rows: Sequence[Row]) -> Any:
+    panels = _labels(rows, curves.panels)
+    lines = _labels(rows, curves.lines)
+    drawn, axes = _new(-(-len(panels) // 2), min(len(panels), 2), _height(len(panels)))
+    for spare in axes.flat[len(panels) :]:
+        spare.set_visible(False)
+    for ax, panel in zip(axes.flat, panels, strict=False):
+        for place, line in enumerate(lines):
+            colour, name = f"C{place}", "" if line is None else str(line)
+            here = [r for r in rows if _is(r, curves.panels, panel)]
+            here = [r for r in here if _is(r, curves.lines, line)]
+            _plot_line(ax, curves, here, colour, f"{name} ours".strip())
+            key = "/".join(str(label) for label in (panel, line) if label is not None)
+            if key in curves.paper:
+                xs, ys = curves.paper[key]
+                ax.plot(xs, ys, "x--", color=colour, label=f"{name} paper".strip(), lw=1)
+        _finish(ax, curves, "" if panel is None else str(panel))
+    return drawn
+
+
+def _plot_line(
+    ax: Any, curves: Curves, rows: Sequence[Row], colour: str, label: str
+) -> None:
+    by_seed: dict[int, list[Row]] = {}
+    for row in rows:
+        by_seed.setdefault(row["seed"], []).append(row)
+    for count, some in enumerate(by_seed.values()):
+        xs, ys = _points(curves, some)
+        ax.plot(xs, ys, "o-", color=colour, ms=3, lw=1, label=None if count else label)
+
+
+def _points(curves: Curves, rows: Sequence[Row]) -> Points:
+    """Of one line and seed, in order of x."""
+    points: list[tuple[float, float]] = []
+    for row in rows:
+        y = value_at(row["metrics"], curves.y)
+        if isinstance(y, list):
+            points += zip(value_at(row["metrics"], curves.x), y, strict=True)
+        else:
+            points.append((float(_label(row["labels"], curves.x)), y))
+    points.sort()
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _finish(ax: Any, curves: Curves, title: str) -> None:
+    if curves.log_x:
+        ax.set_xscale("log", base=2)
+    if curves.log_y:
+        ax.set_yscale("log")
+    ax.set_title(title, fontsize=9)
+    ax.set_xlabel(curves.x_label, fontsize=9)
+    ax.set_ylabel(curves.y_label, fontsize=9)
+    ax.tick_params(labelsize=8)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=7)
+
+
+def _height(num_panels: int) -> float:
+    return PANEL_IN * -(-num_panels // 2)
+
+
+def _labels(rows: Sequence[Row], axis: str | None) -> list[Any]:
+    if axis is None:
+        return [None]
+    return list(dict.fromkeys(_label(row["labels"], axis) for row in rows))
+
+
+def _is(row: Row, axis: str | None, label: Any) -> bool:
+    return axis is None or _label(row["labels"], axis) == label
+
+
+def _label(labels: Mapping[str, Any], axis: str) -> Any:
+    """By the axis' whole name or its last part."""
+    return next(v for k, v in labels.items() if axis in (k, k.rpartition(".")[2]))
