@@ -44,6 +44,7 @@ def partition_pool(
             cached=usage.num_cached * size,
             free=usage.num_free * size,
             unusable_free=0,  # any free block serves any sequence
+            logical=int((counts - tables.num_behind[group][rows]).sum()) * size,
         )
     token_states = int(computed_tokens.sum())
     free = usage.num_free * size
@@ -62,6 +63,7 @@ def partition_pool(
         cached=0,
         free=free,
         unusable_free=free if head_refused else 0,
+        logical=held,  # regions are nobody else's
     )
 
 

@@ -47,8 +47,7 @@ class Running:
         return index < len(self) and self.requests[index] is request
 
     def row_of(self, request: Request) -> int:
-        assert request in self, f"request {request.request_id} is not running"
-        return int(self.rows[self._index(request)])
+        return int(self.rows[self._running_index(request)])
 
     @property
     def num_spare_rows(self) -> int:
@@ -236,15 +235,21 @@ class Running:
     def _insert(self, request: Request, row: int) -> None:
         index = self._index(request)
         self.requests.insert(index, request)
-        self.rows = np.insert(self.rows, index, row)
+        before, after = self.rows[:index], self.rows[index:]
+        self.rows = np.concatenate((before, np.array([row], np.int32), after))
 
     def _remove(self, request: Request) -> int:
-        assert request in self, f"request {request.request_id} is not running"
-        index = self._index(request)
+        index = self._running_index(request)
         row = int(self.rows[index])
         del self.requests[index]
-        self.rows = np.delete(self.rows, index)
+        self.rows = np.concatenate((self.rows[:index], self.rows[index + 1 :]))
         return row
+
+    def _running_index(self, request: Request) -> int:
+        index = self._index(request)
+        runs = index < len(self) and self.requests[index] is request
+        assert runs, f"request {request.request_id} is not running"
+        return index
 
     def _index(self, request: Request) -> int:
         return bisect.bisect_left(self.requests, request.rank, key=_rank)

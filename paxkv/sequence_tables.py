@@ -58,6 +58,7 @@ class SequenceTables:
         self.num_blocks = tuple(np.zeros(rows, np.int32) for _ in blocks_per_sequence)
         self.num_behind = tuple(np.zeros(rows, np.int32) for _ in blocks_per_sequence)
         self._free_rows = list(range(rows - 1, -1, -1))
+        self._is_free = np.ones(rows, bool)  # the same, to look up
 
     @property
     def num_rows(self) -> int:
@@ -82,7 +83,9 @@ class SequenceTables:
             raise ValueError(
                 f"all {self.num_rows} rows are taken; release one, or raise max_num_seqs."
             )
-        return self._free_rows.pop()
+        row = self._free_rows.pop()
+        self._is_free[row] = False
+        return row
 
     def write_known(
         self,
@@ -158,7 +161,7 @@ class SequenceTables:
         Raises:
           ValueError: the row is free already.
         """
-        if row in self._free_rows:
+        if self._is_free[row]:
             raise ValueError(f"{row=} has no owner (released twice?).")
         assert all(counts[row] == 0 for counts in self.num_blocks), "blocks would leak"
         self.tokens[row, : self.num_tokens[row]] = 0
@@ -167,3 +170,4 @@ class SequenceTables:
         self.num_computed[row] = 0
         self.first_write[row] = 0
         self._free_rows.append(row)
+        self._is_free[row] = True

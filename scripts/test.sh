@@ -81,6 +81,8 @@ step "vulture" .venv/bin/vulture
 step "tests, Python $version" run_pytest .venv
 step "random operations on the scheduler" \
   .venv/bin/python -m tests.random_operations --operations=30000
+step "the paper's figures, in short" .venv/bin/python -m experiments.paper --figure=all \
+  --quick --fresh
 step "kernels compile for TPUs and GPUs" bash scripts/compile.sh --subset
 
 if [[ $version == 3.11 ]]; then

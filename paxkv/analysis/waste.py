@@ -2,7 +2,8 @@
 
 Percentages are means over the steps in which requests wait: only then does a position
 that holds nothing cost a request its place. The four columns of the PagedAttention
-paper (Kwon et al. 2023, figure 2) are derived from the finer classes.
+paper (Kwon et al. 2023, figure 2) are derived from the finer classes; what sharing saves
+(figure 15) is over all steps in which sequences hold blocks.
 """
 
 import math
@@ -50,6 +51,8 @@ class WasteSummary:
     paper_percent: dict[str, float]  # the paper's four columns, with a queue
     held_per_request: float  # positions held per running request, with a queue
     tail_per_request: float  # of these in the rest of a last block
+    # blocks that sharing saves: 100·(1 - 1/mean of logical over physical)
+    sharing_saved_percent: float
     table_bytes_mean: float
     table_bytes_peak: int
 
@@ -64,6 +67,8 @@ class WasteTotals:
         self._running_peak = 0
         self._table_bytes = 0
         self._table_bytes_peak = 0
+        self._num_holding_steps = 0
+        self._logical_over_physical = 0.0  # summed over these
         self._num_queue_steps = 0  # the sums below are over these
         self._queue_running = 0
         self._positions = [0] * len(_COUNTED)
@@ -80,6 +85,10 @@ class WasteTotals:
         self._running_peak = max(self._running_peak, running)
         self._table_bytes += step.table_bytes
         self._table_bytes_peak = max(self._table_bytes_peak, step.table_bytes)
+        if logical := sum(part.logical for part in step.partitions):
+            idle = sum(part.cached + part.free for part in step.partitions)
+            self._num_holding_steps += 1
+            self._logical_over_physical += logical / (self._num_positions - idle)
         if step.num_waiting == 0:
             return
         self._num_queue_steps += 1
@@ -114,12 +123,14 @@ class WasteTotals:
             },
             held_per_request=_ratio(self._held_per_request, self._num_occupied),
             tail_per_request=_ratio(self._tail_per_request, self._num_occupied),
+            sharing_saved_percent=100
+            - 100 * _ratio(self._num_holding_steps, self._logical_over_physical),
             table_bytes_mean=_ratio(self._table_bytes, self._num_steps),
             table_bytes_peak=self._table_bytes_peak,
         )
 
 
-def _ratio(total: float | int, count: int) -> float:
+def _ratio(total: float | int, count: float | int) -> float:
     return total / count if count else math.nan
 
 

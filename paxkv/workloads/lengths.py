@@ -13,22 +13,26 @@ PAIRS_AT_ONCE = 1024  # drawn; fixed, so that a longer workload begins with a sh
 
 
 @functools.cache
-def sharegpt_quantiles() -> Mapping[str, Float64[np.ndarray, "101"]]:
-    """Quantiles 0, 1 .. 100 % of `input_tokens` and `output_tokens`."""
-    text = resources.files("paxkv").joinpath("assets/sharegpt_quantiles.json").read_text()
-    table = json.loads(text)
+def length_quantiles(dataset: str) -> Mapping[str, Float64[np.ndarray, "101"]]:
+    """Quantiles 0, 1 .. 100 % of `input_tokens` and `output_tokens`.
+
+    Args:
+      dataset: "sharegpt" or "wmt16"; its file in assets says what was counted.
+    """
+    file = resources.files("paxkv").joinpath(f"assets/{dataset}_quantiles.json")
+    table = json.loads(file.read_text("utf-8"))
     return {
         name: np.asarray(table[name], np.float64)
         for name in ("input_tokens", "output_tokens")
     }
 
 
-def _draw_lengths(
-    rng: np.random.Generator, quantiles: Float64[np.ndarray, "_"], count: int
+def _lengths_at(
+    drawn: Float64[np.ndarray, "count"], quantiles: Float64[np.ndarray, "_"]
 ) -> Int64[np.ndarray, "count"]:
     """Inverse of the distribution function, linear between the quantiles."""
     levels = np.linspace(0.0, 1.0, len(quantiles))
-    return np.rint(np.interp(rng.random(count), levels, quantiles)).astype(np.int64)
+    return np.rint(np.interp(drawn, levels, quantiles)).astype(np.int64)
 
 
 def sharegpt_lengths(
@@ -40,12 +44,12 @@ def sharegpt_lengths(
     the pair: the table describes pairs already filtered so, and to filter the pair a
     second time takes long prompts away and lowers their mean by 6 %.
     """
-    table = sharegpt_quantiles()
-    inputs = _draw_lengths(rng, table["input_tokens"], count)
-    outputs = _draw_lengths(rng, table["output_tokens"], count)
+    table = length_quantiles("sharegpt")
+    inputs = _lengths_at(rng.random(count), table["input_tokens"])
+    outputs = _lengths_at(rng.random(count), table["output_tokens"])
     while (too_long := inputs + outputs >= SHAREGPT_CONTEXT).any():
-        redrawn = _draw_lengths(rng, table["output_tokens"], int(too_long.sum()))
-        outputs[too_long] = redrawn
+        drawn = rng.random(int(too_long.sum()))
+        outputs[too_long] = _lengths_at(drawn, table["output_tokens"])
     return inputs, outputs
 
 
@@ -68,6 +72,19 @@ def alpaca_lengths(
         outputs[missing] = lognormal_lengths(rng, num_missing, mean=58.45, sigma=0.9)
         missing = inputs + outputs >= SHAREGPT_CONTEXT
     return inputs, outputs
+
+
+def wmt16_lengths(
+    rng: np.random.Generator, count: int
+) -> tuple[Int64[np.ndarray, "count"], Int64[np.ndarray, "count"]]:
+    """English sentences and their German translations, in tokens; `rng` is advanced.
+
+    One level is drawn for both: a long sentence has a long translation (their ranks
+    correlate by 0.955, here by 1).
+    """
+    table, drawn = length_quantiles("wmt16"), rng.random(count)
+    inputs = _lengths_at(drawn, table["input_tokens"])
+    return inputs, _lengths_at(drawn, table["output_tokens"])
 
 
 def lognormal_lengths(
@@ -94,6 +111,13 @@ def scale_lengths(
     return np.maximum(1, lengths * max_context // SHAREGPT_CONTEXT)
 
 
+DATASETS = {
+    "sharegpt": sharegpt_lengths,
+    "alpaca": alpaca_lengths,
+    "wmt16": wmt16_lengths,
+}
+
+
 def length_pairs(
     rng: np.random.Generator,
     name: str,
@@ -106,15 +130,13 @@ def length_pairs(
     """Prompt and output lengths without end; `rng` is advanced.
 
     Args:
-      name: "sharegpt", "alpaca", "fixed" or "lognormal".
+      name: "sharegpt", "alpaca", "wmt16", "fixed" or "lognormal".
       input_tokens, output_tokens: the lengths of "fixed", the means of "lognormal".
       input_sigma, output_sigma: of "lognormal".
     """
     while True:
-        if name == "sharegpt":
-            inputs, outputs = sharegpt_lengths(rng, PAIRS_AT_ONCE)
-        elif name == "alpaca":
-            inputs, outputs = alpaca_lengths(rng, PAIRS_AT_ONCE)
+        if name in DATASETS:
+            inputs, outputs = DATASETS[name](rng, PAIRS_AT_ONCE)
         else:
             is_fixed = name == "fixed"
             inputs, outputs = (

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from paxkv.workloads.lengths import lognormal_lengths
 from paxkv.workloads.plans import PlannedTurn
 from paxkv.workloads.tokens import DOCUMENT, PREFIX, Segment, fresh_key
-from paxkv.workloads.workload_config import WorkloadConfig
+from paxkv.workloads.workload_config import MOST_TOKENS, WorkloadConfig
 
 Turns = tuple[PlannedTurn, ...]
 
@@ -54,6 +54,27 @@ def chat(
             segments = [question] if index else [*system, question]
             turns.append(_turn(segments, num_output, _think_s(config, rng, index)))
         yield tuple(turns)
+
+
+def open_chat(
+    config: WorkloadConfig, rng: np.random.Generator, pairs: Iterator[tuple[int, int]]
+) -> Iterator[Turns]:
+    """A turn of some conversation, in an open loop: a session each, which brings the
+    history of its conversation and waits for nobody.
+
+    A request begins a conversation with the chance `new_conversations`, else it is the
+    next turn of any that was begun. So the number of turns before it is geometric, once
+    many have come. Requests share no tokens: all K/V are computed anew. What a prompt
+    cannot keep (`max_prompt_tokens`) is not drawn.
+    """
+    most = config.max_prompt_tokens or MOST_TOKENS
+    for session in count():
+        history, num_before = 0, rng.geometric(config.new_conversations) - 1
+        while num_before and history < most:
+            history, num_before = history + sum(next(pairs)), num_before - 1
+        num_input, num_output = next(pairs)
+        prompt = min(history + num_input, most)
+        yield (_turn([_fresh(session, 0, prompt)], num_output),)
 
 
 def agents(
@@ -117,6 +138,7 @@ def rag(
 STRUCTURES: Mapping[str, Structure] = {
     "single": single,
     "chat": chat,
+    "open_chat": open_chat,
     "agents": agents,
     "shared_prefix": shared_prefix,
     "rag": rag,

@@ -16,8 +16,8 @@ from paxkv.workloads.arrivals import ARRIVALS, WITH_RATE
 from paxkv.workloads.lengths import SHAREGPT_CONTEXT
 from paxkv.workloads.traces.formats import AUTO, FORMATS
 
-LENGTHS = ("sharegpt", "alpaca", "fixed", "lognormal")
-STRUCTURE_NAMES = ("single", "chat", "agents", "shared_prefix", "rag", "trace")
+LENGTHS = ("sharegpt", "alpaca", "wmt16", "fixed", "lognormal")
+STRUCTURE_NAMES = ("single", "chat", "open_chat", "agents", "shared_prefix", "rag", "trace")
 TOO_LONG = ("refuse", "clip", "scale", "drop")
 MOST_TOKENS = 2**31 - 1  # of any one length
 MOST_TURNS = 10_000
@@ -50,6 +50,7 @@ class WorkloadConfig:
     min_turns: int = 1
     max_turns: int = 1
     think_s: float | int = 0.0  # mean; between two turns, exponential
+    new_conversations: float | int = 1.0  # of "open_chat": share of the requests
     max_prompt_tokens: int | None = None  # newest tokens that a prompt keeps; None: all
     # beginning of all prompts ("chat", "rag"), or of those with the same prefix
     shared_tokens: int = 0
@@ -179,6 +180,9 @@ _CHECKS: Mapping[str, Check] = {
     "min_turns": integer_in(1, MOST_TURNS, "a session has a turn"),
     "max_turns": integer_in(1, MOST_TURNS, "a session has a turn"),
     "think_s": number_where(lambda x: 0 <= x <= 1e9, "in [0, 1e9]", "0: at once"),
+    "new_conversations": number_where(
+        lambda x: 1e-3 <= x <= 1, "in [0.001, 1]", "1: no request has a history"
+    ),
     "max_prompt_tokens": optional(_TOKENS),
     "shared_tokens": _TOKENS_OR_NONE,
     "num_prefixes": integer_in(1, 2**24, "give a number of prefixes"),

@@ -20,8 +20,15 @@ class Runner:
 
 RUNNERS: Mapping[str, str] = {  # name → module of this package
     "capacity": "capacity_search",
+    "lengths": "lengths",
+    "paper_examples": "paper_examples",
+    "pool_size": "pool_size",
+    "prefix_index": "prefix_index",
+    "prefix_replay": "prefix_replay",
+    "self_validation": "self_validation",
     "serve": "served",
     "simulate": "simulated",
+    "trace_replay": "trace_replay",
 }
 
 

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from paxkv.workloads.lengths import (
+    DATASETS,
     PAIRS_AT_ONCE,
     SHAREGPT_CONTEXT,
     alpaca_lengths,
     length_pairs,
+    length_quantiles,
     lognormal_lengths,
     scale_lengths,
     sharegpt_lengths,
-    sharegpt_quantiles,
+    wmt16_lengths,
 )
 
 NO_MEANS = {"input_tokens": 1, "output_tokens": 1, "input_sigma": 0, "output_sigma": 0}
@@ -38,7 +40,7 @@ def test_lengths_follow_the_whole_table():
         ("input_tokens", inputs, 0.03),
         ("output_tokens", outputs, 0.05),  # redrawn where too long
     ):
-        table = sharegpt_quantiles()[name]
+        table = length_quantiles("sharegpt")[name]
         assert (np.diff(table) >= 0).all()
         found = np.percentile(lengths, levels)
         np.testing.assert_allclose(found, table[levels], rtol=tolerance, atol=1)
@@ -47,7 +49,7 @@ def test_lengths_follow_the_whole_table():
 def test_filtering_the_pair_again_would_miss_the_band():
     """Why an output is drawn again and not the pair."""
     rng = np.random.default_rng(0)
-    table, levels = sharegpt_quantiles(), np.linspace(0, 1, 101)
+    table, levels = length_quantiles("sharegpt"), np.linspace(0, 1, 101)
     pairs = [
         np.interp(rng.random(100_000), levels, table[name])
         for name in ("input_tokens", "output_tokens")
@@ -76,6 +78,19 @@ def test_the_ratios_of_the_papers_means():
     assert ratios == pytest.approx([8.4, 5.8], rel=0.05)
 
 
+def test_wmt16_has_the_moments_of_its_sentences():
+    inputs, outputs = wmt16_lengths(np.random.default_rng(0), 100_000)
+    # mean and deviation of the 2,999 pairs, and of their sums: long ones come together
+    for lengths, mean, deviation in (
+        (inputs, 27.32, 14.82),
+        (outputs, 36.29, 20.08),
+        (inputs + outputs, 63.61, 34.52),
+    ):
+        assert lengths.mean() == pytest.approx(mean, rel=0.015)
+        assert lengths.std() == pytest.approx(deviation, rel=0.06)
+    assert inputs.min() >= 3 and outputs.min() >= 4
+
+
 def test_lognormal_has_the_mean_that_was_asked_for():
     rng = np.random.default_rng(0)
     drawn = lognormal_lengths(rng, 200_000, mean=500, sigma=1.0)
@@ -96,9 +111,9 @@ def test_scaled_lengths_stay_in_the_context():
     assert scale_lengths(np.array([1, 2, 3, 2047]), 1024).tolist() == [1, 1, 1, 1023]
 
 
-@pytest.mark.parametrize("name", ["sharegpt", "alpaca"])
+@pytest.mark.parametrize("name", ["sharegpt", "alpaca", "wmt16"])
 def test_pairs_are_those_of_the_distribution(name):
-    draw = {"sharegpt": sharegpt_lengths, "alpaca": alpaca_lengths}[name]
+    draw = DATASETS[name]
     inputs, outputs = draw(np.random.default_rng(3), PAIRS_AT_ONCE)
     pairs = length_pairs(np.random.default_rng(3), name, **NO_MEANS)
     expected = list(zip(inputs.tolist(), outputs.tolist(), strict=True))

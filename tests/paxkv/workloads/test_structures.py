@@ -50,6 +50,27 @@ def test_chats_begin_with_the_same_system_prompt():
     assert all(turn.input_tokens == 10 for turns in sessions for turn in turns[1:])
 
 
+def test_open_chats_bring_the_history_of_earlier_turns():
+    pair = (10, 4)
+    new = turns_of("open_chat", 50, pair=pair, new_conversations=1.0)
+    assert all(turns[0].input_tokens == 10 for turns in new)
+    sessions = turns_of("open_chat", 4_000, pair=pair, new_conversations=0.25)
+    assert all(len(turns) == 1 for turns in sessions)
+    before = Counter((turns[0].input_tokens - 10) / 14 for turns in sessions)
+    # of turns, 1/4 are first, 3/16 second, 9/64 third
+    assert [before[i] for i in range(3)] == pytest.approx([1000, 750, 562], rel=0.12)
+    keys = [key for turns in sessions for key in keys_of(turns[0])]
+    assert len(set(keys)) == len(keys) and all(is_fresh(key) for key in keys)
+
+
+def test_open_chats_draw_no_more_than_a_prompt_keeps():
+    sessions = turns_of(
+        "open_chat", 500, new_conversations=0.25, max_prompt_tokens=30, pair=(10, 4)
+    )
+    lengths = Counter(turns[0].input_tokens for turns in sessions)
+    assert sorted(lengths) == [10, 24, 30]
+
+
 def test_agents_share_the_prefix_of_their_kind():
     settings = {"shared_tokens": 50, "num_prefixes": 3, "tool_tokens": 40}
     sessions = turns_of("agents", 1_100, min_turns=3, max_turns=3, **settings)
@@ -99,6 +120,8 @@ def test_structures_follow_the_seed(name):
     settings = {"shared_tokens": 3, "num_prefixes": 50}
     if name in ("chat", "agents"):
         settings["max_turns"] = 9
+    if name == "open_chat":
+        settings["new_conversations"] = 0.5
     first, again, other = (turns_of(name, 50, seed=seed, **settings) for seed in (1, 1, 2))
     assert first == again
     assert (first == other) == (name == "single")  # whose lengths are drawn elsewhere

@@ -34,6 +34,7 @@ TRACE = {"structure": "trace", "trace_path": "t.csv"}
         ({"output_tokens": 2**40}, "output_tokens=1099511627776 must be"),
         ({"input_sigma": -0.1}, "input_sigma=-0.1 must be"),
         ({"think_s": -1.0}, "think_s=-1.0 must be"),
+        ({"new_conversations": 0.0}, "new_conversations=0.0 must be"),
         (
             {"structure": "chat", "min_turns": 3, "max_turns": 2},
             "min_turns=3 must be at most max_turns=2",
