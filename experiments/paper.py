@@ -22,10 +22,10 @@ from tqdm import tqdm
 
 from experiments import entry
 from paxkv.reproduction.figure import Figure
-from paxkv.reproduction.jobs import Job, as_mode, distinct, jobs_of
+from paxkv.reproduction.jobs import Job, as_mode, jobs_of
 from paxkv.reproduction.judging import judge
 from paxkv.reproduction.page import write_page
-from paxkv.reproduction.running import cut_torn_line, is_result, read_rows, run_jobs
+from paxkv.reproduction.running import cut_torn_line, missing, read_rows, run_jobs
 from paxkv.reproduction.table import Report, report_of, summary, table
 from paxkv.results import ResultsNotWritten, Row, prepare_folder
 
@@ -56,26 +56,30 @@ def _place(figure: Figure) -> tuple[int, str]:
 
 
 def chosen_figures() -> list[Figure]:
-    """Those of --figure."""
+    """Those of --figure: by name, or all whose names begin with it (13: 13a and 13b)."""
     offered = figures()
     if FIGURE.value == [ALL]:
         return list(offered.values())
-    for name in FIGURE.value:
-        if name not in offered:
-            raise app.UsageError(
-                f"--figure={name} is not offered; use all, or some of {', '.join(offered)}."
-            )
     if not FIGURE.value:
         raise app.UsageError("--figure is empty; name a figure, or all.")
-    return [offered[name] for name in dict.fromkeys(FIGURE.value)]
+    chosen: dict[str, Figure] = {}
+    for asked in FIGURE.value:
+        beginning = re.compile(re.escape(asked) + r"\D.*")
+        among = [asked] if asked in offered else filter(beginning.fullmatch, offered)
+        found = {name: offered[name] for name in among}
+        if not found:
+            raise app.UsageError(
+                f"--figure={asked} is not offered; use all, or some of "
+                f"{', '.join(offered)}."
+            )
+        chosen |= found
+    return list(chosen.values())
 
 
 def run_missing(jobs: list[Job], path: Path, command: str) -> dict[str, Row]:
     """Runs what has no result yet; all rows by their key."""
     rows = {} if FRESH.value else read_rows(path)
-    todo = [
-        job for job in distinct(jobs) if not (job.key in rows and is_result(rows[job.key]))
-    ]
+    todo = missing(jobs, rows)
     with tqdm(total=len(todo), desc="paper", unit="run") as bar:
 
         def told(row: Row) -> None:

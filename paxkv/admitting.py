@@ -77,7 +77,10 @@ class Admitting:
     def _in_order(self) -> list[Request]:
         """The queue as the policy wants it."""
         waiting = list(self._waiting)
-        order = list(self._policies.scheduling(waiting, self))
+        ordered = self._policies.scheduling(waiting, self)
+        if ordered is waiting:  # as it came
+            return waiting
+        order = list(ordered)
         if len(order) != len(waiting) or {*map(id, order)} != {*map(id, waiting)}:
             raise ValueError(
                 f"the scheduling policy gave {len(order)} requests for the {len(waiting)} "

@@ -2,14 +2,14 @@
 
 Paper (text): vLLM sustains 1.3 times the rate of Orca (Oracle) with one sample, 2.3 times
 with 6 beams; the gain grows with the number of samples.
-Ours (simulated, seed 0 only): 1.31, 1.25, 1.25 with 2, 4, 6 samples; 1.39, 1.48, 1.57
-with as many beams. 6 beams are below their band and samples do not rise; why is not known.
-Traces of 240 s gave capacities 5 to 8 % lower than those of 120 s, and simulated beams
-share more than real ones (76 % of blocks with 6 in an overload; figure_15_cpu.py).
+Ours (simulated, seed 0): 1.31, 1.25, 1.25 with 2, 4, 6 samples; 1.39, 1.48, 1.57 with as
+many beams. Beams gain more than samples and rise; 6 beams are below their band, and
+samples do not rise. Causes are with the checks. 20 minutes of one core for 3 seeds.
 
 Run: python -m experiments.paper --figure=14
 """
 
+from dataclasses import replace
 from typing import Any
 
 from configs.paper.setup import SYSTEMS, opt_13b
@@ -18,50 +18,78 @@ from paxkv.reproduction.found import Found
 
 WIDTHS = (2, 4, 6)
 KINDS = ("parallel", "beam")
-# requests/s to search from; the artifact's lists of rates end at 20, 12, 9 and 19, 11, 8.5
-# (vLLM) and at 14, 9, 6 and 11, 6, 4.5 (Oracle), for 2, 4 and 6 samples and beams
+# requests/s a little below where each crosses, by kind, for 2, 4 and 6 samples or beams
 STARTS = {
-    ("vLLM", "parallel"): (18.0, 9.0, 6.0),
+    ("vLLM", "parallel"): (18.5, 9.1, 5.9),
     ("vLLM", "beam"): (20.0, 11.0, 7.5),
-    ("Orca (Oracle)", "parallel"): (13.0, 7.0, 4.8),
+    ("Orca (Oracle)", "parallel"): (14.2, 7.3, 4.7),
     ("Orca (Oracle)", "beam"): (11.0, 5.0, 3.8),
 }
+SIX_BEAMS = (
+    "the profile's 0.22 ms a sequence and step on the host were fitted to requests of one "
+    "sequence; charged to 545 beams they make a step last 0.13 s, and vLLM, which runs "
+    "more beams, pays more. 1.57 (seed 0); about 1.75 with 0.03 ms (figure 14_host). Even "
+    "the rates at which the artifact's lists end are a ratio of 1.89"
+)
+SAMPLES_DO_NOT_RISE = (
+    "1.31, 1.25 and 1.25 (seed 0). A request is admitted with the blocks of one prompt, "
+    "then all its samples grow: near the crossing, a sequence is preempted 0.4, 1.4 and "
+    "2.4 times with 2, 4 and 6 samples, while sharing saves 4 points more (figure 15). "
+    "The artifact's own rates do not rise from 2 to 4 samples either"
+)
+NO_SHARING = {"cache.allocator": "contiguous_oracle", "cache.host_blocks": 0}
 
 
 def get_figure() -> Figure:
-    trial = opt_13b("alpaca")
-    trial["measure"].update(from_s=60.0)
-    trial["duration_s"] = 120.0
-    trial["search"] = {"start_per_s": 1.0, "limit_s": 0.5, "num_rates": 4, "step": 1.2}
-    runs = _runs()
-    rises = tuple(_rise(kind) for kind in KINDS)
+    samples_rise, beams_rise = (_rise(kind) for kind in KINDS)
+    samples_rise = replace(samples_rise, fails_because=SAMPLES_DO_NOT_RISE)
     lead = Check(
         name="beam over parallel, smallest lead",
         ours=lambda found: min(
-            _ratio(found, "beam", width) - _ratio(found, "parallel", width)
+            ratio(found, "beam", width) - ratio(found, "parallel", width)
             for width in WIDTHS
         ),
-        band=(0.01, None),
+        band=(0.0, None),
         full_only=True,
     )
-    ratios = tuple(_ratio_check(kind, width) for kind in KINDS for width in WIDTHS)
+    ratios = tuple(ratio_check(kind, width) for kind in KINDS for width in WIDTHS)
+    six_beams = replace(
+        ratios[-1], paper=2.3, band=(1.8, 2.8), fails_because=SIX_BEAMS, full_only=True
+    )
     return Figure(
         row="R9",
         figure="14",
         title="Parallel sampling and beam search: capacity of vLLM over Orca (Oracle)",
         ran="OPT-13B, A100-40, Alpaca for 120 s, 0.5 s/token from 60 s on",
         runner="capacity",
-        trial=trial,
-        grid={"run": tuple(runs)},
-        choices={"run": runs},
-        checks=(*ratios, *rises, lead),
+        trial=trial(),
+        grid={"run": tuple(RUNS)},
+        choices={"run": RUNS},
+        checks=(*ratios[:-1], six_beams, samples_rise, beams_rise, lead),
         planted=(
             Planted(
-                name="no sharing",
-                overrides={"cache.allocator": "contiguous_oracle", "cache.host_blocks": 0},
-                where={"run": tuple(label("vLLM", kind, 6) for kind in KINDS)},
-                rejected_by=("beam 6", *(rise.name for rise in rises), lead.name),
+                name="beams that share nothing",
+                overrides=NO_SHARING,
+                where={"run": (label("vLLM", "beam", 6),)},
+                rejected_by=(six_beams.name, beams_rise.name, lead.name),
             ),
+            Planted(
+                name="samples that share nothing",
+                overrides=NO_SHARING,
+                where={"run": (label("vLLM", "parallel", 6),)},
+                rejected_by=(samples_rise.name,),
+            ),
+        ),
+        notes=(
+            "The artifact's own lists of rates end at 20 and 14, 12 and 9, 9 and 6 "
+            "requests/s (vLLM and Oracle; 2, 4, 6 samples) and at 19 and 11, 11 and 6, 8.5 "
+            "and 4.5 (beams): ratios of 1.43, 1.33, 1.5 and 1.73, 1.83, 1.89. They do not "
+            "reach 2.3, and those of samples do not rise from 2 to 4.",
+            "The host's time of a sequence was fitted to requests of one (figures 12a and "
+            "13) and is charged to each sample and beam; figure 14_host has a lower one.",
+            "Traces last 120 s. Of 240 s, capacities were 5 to 8 % lower.",
+            "Which beams go on is drawn here, not decided by a model: sharing saves 76 % "
+            "of 6 beams' blocks in an overload; with a real model, see figure 15_cpu.",
         ),
         quick={
             "grid.run": tuple(
@@ -75,24 +103,35 @@ def get_figure() -> Figure:
     )
 
 
-def _runs() -> dict[str, dict[str, Any]]:
-    """A search each: where rates cross depends on the system and on the samples."""
-    return {
-        label(system, kind, width): {
-            **SYSTEMS[system],
-            "workload": {"num_samples": width, "use_beam_search": kind == "beam"},
-            "search": {"start_per_s": start},
-        }
-        for (system, kind), starts in STARTS.items()
-        for width, start in zip(WIDTHS, starts, strict=True)
-    }
+def trial() -> dict[str, Any]:
+    tree = opt_13b("alpaca")
+    tree["measure"].update(from_s=60.0)
+    tree["duration_s"] = 120.0
+    tree["search"] = {"start_per_s": 1.0, "limit_s": 0.5, "num_rates": 4, "step": 1.1}
+    return tree
 
 
 def label(system: str, kind: str, width: int) -> str:
     return f"{system}, {kind} {width}"
 
 
-def _ratio(found: Found, kind: str, width: int) -> float:
+def run(system: str, kind: str, width: int, start_per_s: float) -> dict[str, Any]:
+    """A choice of the axis "run": a search from a rate."""
+    return {
+        **SYSTEMS[system],
+        "workload": {"num_samples": width, "use_beam_search": kind == "beam"},
+        "search": {"start_per_s": start_per_s},
+    }
+
+
+RUNS = {
+    label(system, kind, width): run(system, kind, width, start)
+    for (system, kind), starts in STARTS.items()
+    for width, start in zip(WIDTHS, starts, strict=True)
+}
+
+
+def ratio(found: Found, kind: str, width: int) -> float:
     """Of capacities."""
     vllm, orca = (
         found("capacity_per_s", run=label(system, kind, width))
@@ -101,26 +140,22 @@ def _ratio(found: Found, kind: str, width: int) -> float:
     return vllm / orca
 
 
-def _ratio_check(kind: str, width: int) -> Check:
-    is_printed = (kind, width) == ("beam", 6)  # in the text: 2.3
+def ratio_check(kind: str, width: int) -> Check:
     return Check(
-        name=f"{kind} {width}",
-        ours=lambda found: _ratio(found, kind, width),
-        unit="x",
-        paper=2.3 if is_printed else None,
-        band=(1.8, 2.8) if is_printed else None,
-        full_only=is_printed,
+        name=f"{kind} {width}", ours=lambda found: ratio(found, kind, width), unit="x"
     )
 
 
 def _rise(kind: str) -> Check:
+    """How much the ratio grows from one width to the next, where it does least."""
+
     def ours(found: Found) -> float:
-        two, four, six = (_ratio(found, kind, width) for width in WIDTHS)
+        two, four, six = (ratio(found, kind, width) for width in WIDTHS)
         return min(four - two, six - four)
 
     return Check(
         name=f"{kind}: smallest rise with the samples",
         ours=ours,
-        band=(0.01, None),
+        band=(0.0, None),
         full_only=True,
     )

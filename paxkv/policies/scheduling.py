@@ -48,7 +48,10 @@ def swapped_first(waiting: Sequence[Request], view: QueueView) -> Sequence[Reque
     """Who was swapped out comes back before anybody else is admitted, then first come,
     first served (the paper, section 4.5; vLLM V0). As the first without room ends
     admission, nobody enters while somebody is on the host."""
-    return sorted(waiting, key=lambda request: not view.is_swapped(request))
+    swapped = [request for request in waiting if view.is_swapped(request)]
+    if not swapped:
+        return waiting
+    return [*swapped, *(request for request in waiting if not view.is_swapped(request))]
 
 
 def shortest_prefill(waiting: Sequence[Request], view: QueueView) -> Sequence[Request]:

@@ -1,6 +1,6 @@
 """The cells of a figure as jobs, with those of its planted policies."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,7 +116,7 @@ def _with(planted: Planted, config: Tree, figure: Figure) -> dict[str, Any]:
     return nested(leaves)
 
 
-def distinct(jobs: list[Job]) -> Iterator[Job]:
+def distinct(jobs: Iterable[Job]) -> Iterator[Job]:
     """The first of each key."""
     seen: set[str] = set()
     for job in jobs:

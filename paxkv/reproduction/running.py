@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paxkv.reproduction.figure import NotAvailable
-from paxkv.reproduction.jobs import Job
+from paxkv.reproduction.jobs import Job, distinct
 from paxkv.reproduction.runners import load
 from paxkv.results import Row, RunInfo, append_row, run_facts
 
@@ -111,9 +111,9 @@ def cut_torn_line(path: Path) -> None:
                 file.truncate(data.rfind(b"\n") + 1)
 
 
-def is_result(row: Row) -> bool:
-    """Whether the run need not be repeated."""
-    return row["metrics"] is not None
+def missing(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[Job]:
+    """The runs without a result, each once."""
+    return [job for job in distinct(jobs) if rows.get(job.key, {}).get("metrics") is None]
 
 
 def _info(kind: str, command: str) -> RunInfo:

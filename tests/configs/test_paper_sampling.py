@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from configs.paper import figure_14, figure_15_cpu
+from configs.paper import figure_14, figure_14_host, figure_15_cpu
 from paxkv.analysis.waste import summarize_waste
 from paxkv.reproduction.found import Found, Run
+from paxkv.reproduction.judging import in_band
+from paxkv.sweeps.grid import flat
 from paxkv.types import PoolPartition, StepMetrics, StepResult
 from tests.fakes import make_request, make_scheduler
 from tests.trials import make_trial, run_trial
@@ -92,20 +94,42 @@ def test_a_rise_that_is_missing_shows():
     assert rise.ours(beams(37.0, 36.0, 55.0)) == -1.0
 
 
-def test_ratios_are_of_vllm_over_orca():
-    capacities = {
-        figure_14.label(system, kind, width): base * (1 + is_vllm * gain * width)
-        for system, is_vllm, base in (("vLLM", 1, 2.0), ("Orca (Oracle)", 0, 2.0))
-        for kind, gain in (("parallel", 0.1), ("beam", 0.25))
-        for width in figure_14.WIDTHS
-    }
-    found = Found(
+def capacities(gain_of_samples, gain_of_beams):
+    """Runs in which vLLM has 1 + gain · width times Orca's capacity."""
+    gains = {"parallel": gain_of_samples, "beam": gain_of_beams}
+    return Found(
         [
-            Run(labels={"run": run}, metrics={"capacity_per_s": capacity})
-            for run, capacity in capacities.items()
+            Run(
+                labels={"run": figure_14.label(system, kind, width)},
+                metrics={"capacity_per_s": 2.0 * (1 + is_vllm * gain * width)},
+            )
+            for system, is_vllm in (("vLLM", 1), ("Orca (Oracle)", 0))
+            for kind, gain in gains.items()
+            for width in figure_14.WIDTHS
         ]
     )
-    ours = {check.name: check.ours(found) for check in figure_14.get_figure().checks}
+
+
+def test_ratios_are_of_vllm_over_orca():
+    checks = figure_14.get_figure().checks
+    ours = {check.name: check.ours(capacities(0.1, 0.25)) for check in checks}
     assert ours["beam 6"] == pytest.approx(2.5)
     assert ours["parallel: smallest rise with the samples"] == pytest.approx(0.2)
     assert ours["beam over parallel, smallest lead"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("gains, is_right", [((0.1, 0.25), True), ((-0.01, -0.02), False)])
+def test_bands_take_what_rises_and_leads_and_nothing_that_falls(gains, is_right):
+    banded = [check for check in figure_14.get_figure().checks if check.band]
+    assert len(banded) == 4
+    found = capacities(*gains)
+    assert all(in_band(check, check.ours(found)) == is_right for check in banded)
+
+
+def test_the_cheaper_host_changes_nothing_else():
+    figure, other = figure_14.get_figure(), figure_14_host.get_figure()
+    (changed,) = set(flat(other.trial).items()) - set(flat(figure.trial).items())
+    assert changed == ("hardware.host_s_per_seq", 3e-5)
+    for run, choice in other.choices["run"].items():
+        same = {key: part for key, part in choice.items() if key != "search"}
+        assert same.items() <= figure.choices["run"][run].items()

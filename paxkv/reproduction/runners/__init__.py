@@ -19,12 +19,15 @@ class Runner:
 
 
 RUNNERS: Mapping[str, str] = {  # name → module of this package
+    "attention": "attention",
     "capacity": "capacity_search",
     "lengths": "lengths",
+    "measured_relocation": "measured_relocation",
     "paper_examples": "paper_examples",
     "pool_size": "pool_size",
     "prefix_index": "prefix_index",
     "prefix_replay": "prefix_replay",
+    "relocation": "relocation",
     "self_validation": "self_validation",
     "serve": "served",
     "simulate": "simulated",
