@@ -25,7 +25,7 @@ from paxkv.reproduction.figure import Figure
 from paxkv.reproduction.jobs import Job, as_mode, jobs_of
 from paxkv.reproduction.judging import judge
 from paxkv.reproduction.page import write_page
-from paxkv.reproduction.running import cut_torn_line, missing, read_rows, run_jobs
+from paxkv.reproduction.running import cut_torn_line, errors, missing, read_rows, run_jobs
 from paxkv.reproduction.table import Report, report_of, summary, table
 from paxkv.results import ResultsNotWritten, Row, prepare_folder
 
@@ -87,7 +87,14 @@ def run_missing(jobs: list[Job], path: Path, command: str) -> dict[str, Row]:
             bar.set_postfix_str(f"{row['figure']}: {row['wall_s']:.0f} s")
             bar.update()
 
-        run_jobs(todo, path, processes=PROCESSES.value, command=command, on_row=told)
+        run_jobs(
+            todo,
+            path,
+            processes=PROCESSES.value,
+            experiment="paper",
+            command=command,
+            on_row=told,
+        )
     return rows
 
 
@@ -129,7 +136,11 @@ def main() -> int:
         print(f"FAILED: {error}")
         return 1
     print(summary(reports))
-    return int(any(one.is_unexpected for report in reports for one in report.judged))
+    failed = errors(jobs, rows)
+    for line in failed:
+        print(f"FAILED: {line}")
+    is_unexpected = any(one.is_unexpected for r in reports for one in r.judged)
+    return int(is_unexpected or bool(failed))
 
 
 if __name__ == "__main__":

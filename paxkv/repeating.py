@@ -84,7 +84,7 @@ class Repeating:
             return True
         # a cached block more, and the first in the queue may need one less
         is_cached = self._allocator.prefixes is not None
-        return plan.head_refused and self._policies.refuse_until_freed and not is_cached
+        return plan.head_refused and self._policies.head_waits_for_blocks and not is_cached
 
     def begin(self, now_s: float) -> int:
         """Plans the first of some steps; how many. 0: none, since a sequence may end in the

@@ -61,13 +61,14 @@ class Policies:
         return self.pressure is reject
 
     @property
-    def refuse_until_freed(self) -> bool:
+    def head_waits_for_blocks(self) -> bool:
         """Who is first in the queue and finds no room stays first, and finds none before
         blocks are given back or another request comes."""
         steady = (fcfs, priority, swapped_first, shortest_prefill)
         return (
             self.scheduling in steady
-            and isinstance(self.admission, Watermark | Reserve)
+            # not a subclass of a user, which may learn or look at the time
+            and type(self.admission) in (Watermark, Reserve)
             and not self.sheds_load
         )
 

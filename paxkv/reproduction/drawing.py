@@ -1,12 +1,12 @@
 """A plot per figure: curves beside the paper's points, or all numbers over the paper's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paxkv.analysis.figures import require_matplotlib, save_png
 from paxkv.reproduction.figure import Curves, Points
-from paxkv.reproduction.found import value_at
+from paxkv.reproduction.found import label_of, value_at
 from paxkv.reproduction.judging import Judged, Verdict
 from paxkv.reproduction.table import Report
 from paxkv.results import Row
@@ -113,7 +113,7 @@ def _points(curves: Curves, rows: Sequence[Row]) -> Points:
         if isinstance(y, list):
             points += zip(value_at(row["metrics"], curves.x), y, strict=True)
         else:
-            points.append((float(_label(row["labels"], curves.x)), y))
+            points.append((float(label_of(row["labels"], curves.x)), y))
     points.sort()
     return [x for x, _ in points], [y for _, y in points]
 
@@ -138,13 +138,8 @@ def _height(num_panels: int) -> float:
 def _labels(rows: Sequence[Row], axis: str | None) -> list[Any]:
     if axis is None:
         return [None]
-    return list(dict.fromkeys(_label(row["labels"], axis) for row in rows))
+    return list(dict.fromkeys(label_of(row["labels"], axis) for row in rows))
 
 
 def _is(row: Row, axis: str | None, label: Any) -> bool:
-    return axis is None or _label(row["labels"], axis) == label
-
-
-def _label(labels: Mapping[str, Any], axis: str) -> Any:
-    """By the axis' whole name or its last part."""
-    return next(v for k, v in labels.items() if axis in (k, k.rpartition(".")[2]))
+    return axis is None or label_of(row["labels"], axis) == label

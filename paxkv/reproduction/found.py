@@ -6,7 +6,11 @@ from typing import Any
 
 
 class NotRun(LookupError):
-    """A check asks for a cell that was not run."""
+    """A check asks for a cell that was not run; `labels` are those it asked for."""
+
+    def __init__(self, labels: Mapping[str, Any]):
+        super().__init__(f"no run with {labels}")
+        self.labels = labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,7 @@ class Found:
         """
         runs = list(self._with(labels))
         if not runs:
-            raise NotRun(f"no run with {labels}")
+            raise NotRun(labels)
         if len(runs) > 1:
             raise ValueError(f"{len(runs)} runs have {labels}; name more labels.")
         return value_at(runs[0].metrics, path)
@@ -48,16 +52,15 @@ class Found:
           ValueError: one of them lacks the metric.
         """
         found = {
-            _label(run, axis): value_at(run.metrics, path) for run in self._with(labels)
+            label_of(run.labels, axis): value_at(run.metrics, path)
+            for run in self._with(labels)
         }
         if not found:
-            raise NotRun(f"no run with {labels}")
+            raise NotRun(labels)
         return found
 
     def _with(self, labels: Mapping[str, Any]) -> Iterator[Run]:
-        for run in self.runs:
-            if all(_label(run, axis) == value for axis, value in labels.items()):
-                yield run
+        return (run for run in self.runs if has_labels(run.labels, labels))
 
 
 def value_at(metrics: Mapping[str, Any], path: str) -> Any:
@@ -70,8 +73,18 @@ def value_at(metrics: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _label(run: Run, axis: str) -> Any:
-    for name, value in run.labels.items():
+def has_labels(labels: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a cell is one of those with these labels, by axis."""
+    return all(label_of(labels, axis) == value for axis, value in wanted.items())
+
+
+def label_of(labels: Mapping[str, Any], axis: str) -> Any:
+    """A cell's label on an axis, which is named in full or by its last part.
+
+    Raises:
+      ValueError: the cell's grid has no such axis.
+    """
+    for name, value in labels.items():
         if axis in (name, name.rpartition(".")[2]):
             return value
-    raise ValueError(f"no axis {axis} among {', '.join(run.labels)}")
+    raise ValueError(f"no axis {axis} among {', '.join(labels)}")

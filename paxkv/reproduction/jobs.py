@@ -53,8 +53,8 @@ def as_mode(figure: Figure, mode: str) -> Figure:
 
 
 def jobs_of(figure: Figure) -> list[Job]:
-    """All runs: each cell with each profile and seed, then each planted policy with the
-    first of both.
+    """All runs: each cell with each seed; with the first one each other profile and, by
+    the first profile, each planted policy.
 
     Raises:
       ValueError: the grid is at odds with the trial, as `make_cells` says.
@@ -67,10 +67,11 @@ def jobs_of(figure: Figure) -> list[Job]:
         _job(figure, cell.labels, cell.seed, profile, None, cell.config)
         for cell in cells
         for profile in figure.profiles
+        if cell.seed == figure.seeds[0] or profile == figure.profiles[0]
     ]
     for planted in figure.planted:
         for cell in cells:
-            if cell.seed == figure.seeds[0] and _has(planted, cell.labels):
+            if cell.seed == figure.seeds[0] and _has(planted, cell.labels, figure):
                 config = _with(planted, cell.config, figure)
                 jobs.append(
                     _job(
@@ -100,8 +101,16 @@ def _job(
     )
 
 
-def _has(planted: Planted, labels: Tree) -> bool:
-    return all(labels[axis] in among for axis, among in planted.where.items())
+def _has(planted: Planted, labels: Tree, figure: Figure) -> bool:
+    for axis, among in planted.where.items():
+        if axis not in labels:
+            raise ValueError(
+                f"{planted.name!r} of figure {figure.figure} is for the axis {axis}; its "
+                f"grid has {', '.join(labels)}."
+            )
+        if labels[axis] not in among:
+            return False
+    return True
 
 
 def _with(planted: Planted, config: Tree, figure: Figure) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from paxkv.reproduction.figure import Check, Figure
-from paxkv.reproduction.found import Found, NotRun, Run
+from paxkv.reproduction.found import Found, NotRun, Run, has_labels
 from paxkv.reproduction.jobs import Job
 from paxkv.results import Row
 
@@ -34,7 +34,9 @@ class Rejection:
 
     planted: str
     value: float
-    is_rejected: bool
+    is_rejected: bool  # nothing at all (nan) is no rejection
+    # without it the same seed is in the band: otherwise a rejection shows nothing
+    is_telling: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Judged:
     values: tuple[float, ...] = ()  # by seed
     why: str = ""  # there is no value, or the verdict is not what the band says
     rejections: tuple[Rejection, ...] = ()
-    other_profiles: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    other_profiles: Mapping[str, float] = field(default_factory=dict)  # the first seed's
 
     @property
     def mean(self) -> float:
@@ -68,8 +70,6 @@ def judge(
       rows: by the jobs' keys.
     """
     is_quick = mode == "quick"
-    wrong = [rows[job.key] for job in jobs if rows.get(job.key, {}).get("error")]
-    absent = [rows[job.key] for job in jobs if rows.get(job.key, {}).get("unavailable")]
     judged = []
     for check in figure.checks:
         if check.full_only and is_quick:
@@ -78,18 +78,25 @@ def judge(
             continue
         try:
             judged.append(_judged(figure, check, jobs, rows))
-        except NotRun as why:
-            if wrong:
-                verdict, said = Verdict.ERROR, str(wrong[0]["error"])
-            elif absent:
-                verdict, said = Verdict.UNAVAILABLE, str(absent[0]["unavailable"])
-            else:
-                verdict, said = Verdict.NOT_RUN if is_quick else Verdict.ERROR, str(why)
-            judged.append(Judged(check=check, verdict=verdict, why=said))
+        except NotRun as missed:
+            verdict, why = _why_not_run(missed, jobs, rows, is_quick=is_quick)
+            judged.append(Judged(check=check, verdict=verdict, why=why))
         except (ArithmeticError, ValueError, TypeError) as error:
             why = f"{type(error).__name__}: {error}"
             judged.append(Judged(check=check, verdict=Verdict.ERROR, why=why))
     return judged
+
+
+def _why_not_run(
+    missed: NotRun, jobs: Sequence[Job], rows: Mapping[str, Row], *, is_quick: bool
+) -> tuple[Verdict, str]:
+    """By what the runs of the cells that were asked for came to."""
+    asked = [job for job in jobs if has_labels(job.labels, missed.labels)]
+    for cause, verdict in (("error", Verdict.ERROR), ("unavailable", Verdict.UNAVAILABLE)):
+        for job in asked:
+            if said := rows.get(job.key, {}).get(cause):
+                return verdict, str(said)
+    return Verdict.NOT_RUN if is_quick else Verdict.ERROR, str(missed)
 
 
 def in_band(check: Check, value: float) -> bool:
@@ -106,22 +113,20 @@ def _judged(
 ) -> Judged:
     right = [job for job in jobs if job.planted is None]
 
-    def values(profile: str) -> tuple[float, ...]:
-        of_profile = [job for job in right if job.profile == profile]
-        return tuple(
-            float(check.ours(_found([j for j in of_profile if j.seed == seed], rows)))
-            for seed in figure.seeds
-        )
+    def value(profile: str, seed: int) -> float:
+        some = [job for job in right if (job.profile, job.seed) == (profile, seed)]
+        return float(check.ours(found_of(some, rows)))
 
-    mine = values(figure.profiles[0])
+    first, *others = figure.profiles
+    mine = tuple(value(first, seed) for seed in figure.seeds)
     mean = sum(mine) / len(mine)
     return Judged(
         check=check,
         verdict=_verdict(check, mean),
         values=mine,
         why=check.fails_because or check.no_verdict_because or "",
-        rejections=tuple(_rejections(figure, check, jobs, rows)),
-        other_profiles={profile: values(profile) for profile in figure.profiles[1:]},
+        rejections=tuple(_rejections(figure, check, jobs, rows, mine[0])),
+        other_profiles={profile: value(profile, figure.seeds[0]) for profile in others},
     )
 
 
@@ -136,10 +141,18 @@ def _verdict(check: Check, mean: float) -> Verdict:
 
 
 def _rejections(
-    figure: Figure, check: Check, jobs: Sequence[Job], rows: Mapping[str, Row]
+    figure: Figure,
+    check: Check,
+    jobs: Sequence[Job],
+    rows: Mapping[str, Row],
+    right_value: float,
 ) -> list[Rejection]:
     """Of the planted policies that the check must reject; their cells replace the right
-    ones of the same labels."""
+    ones of the same labels.
+
+    Args:
+      right_value: of the same seed, without them.
+    """
     first = [
         job
         for job in jobs
@@ -151,18 +164,20 @@ def _rejections(
             with_it = [job for job in first if job.planted == planted.name]
             changed = [job.labels for job in with_it]
             others = [j for j in first if j.planted is None and j.labels not in changed]
-            value = float(check.ours(_found([*with_it, *others], rows)))
+            value = float(check.ours(found_of([*with_it, *others], rows)))
             found.append(
                 Rejection(
                     planted=planted.name,
                     value=value,
-                    is_rejected=not in_band(check, value),
+                    is_rejected=not (math.isnan(value) or in_band(check, value)),
+                    is_telling=in_band(check, right_value),
                 )
             )
     return found
 
 
-def _found(jobs: Sequence[Job], rows: Mapping[str, Row]) -> Found:
+def found_of(jobs: Sequence[Job], rows: Mapping[str, Row]) -> Found:
+    """What checks read of the jobs that gave metrics."""
     runs = [
         Run(labels=job.labels, metrics=rows[job.key]["metrics"])
         for job in jobs

@@ -9,9 +9,10 @@ import multiprocessing
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Ended:
     metrics: Mapping[str, Any] | None = None
     unavailable: str | None = None  # what it needs that is not here
     error: str | None = None
+    traceback: str | None = None  # of the error
     wall_s: float = 0.0
 
 
@@ -38,6 +40,7 @@ def run_jobs(
     path: Path,
     *,
     processes: int,
+    experiment: str,
     command: str,
     on_row: Callable[[Row], object] = lambda row: None,
 ) -> None:
@@ -46,6 +49,7 @@ def run_jobs(
     Args:
       path: of the rows; its folder exists.
       processes: simulations at once.
+      experiment: of the rows, with its `command`.
 
     Raises:
       ResultsNotWritten: the file could not be written; its rows are whole.
@@ -57,7 +61,7 @@ def run_jobs(
         for job, ended in _ended(some, count):
             kind = load(job.runner).kind
             if kind not in facts:
-                facts[kind] = run_facts(_info(kind, command))
+                facts[kind] = run_facts(_info(kind, experiment, command))
             row = row_of(job, ended, facts[kind])
             append_row(path, row)
             on_row(row)
@@ -80,6 +84,7 @@ def row_of(job: Job, ended: Ended, facts: Row) -> dict[str, Any]:
         "metrics": None if ended.metrics is None else metrics,
         "unavailable": ended.unavailable,
         "error": ended.error,
+        "traceback": ended.traceback,
         "wall_s": ended.wall_s,
     }
 
@@ -111,15 +116,25 @@ def cut_torn_line(path: Path) -> None:
                 file.truncate(data.rfind(b"\n") + 1)
 
 
+def errors(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[str]:
+    """A line for each run that ended with an error, whether or not a check reads it."""
+    return [
+        f"figure {job.figure}, {job.labels}, seed {job.seed}"
+        f"{f', {job.planted}' if job.planted else ''}: {rows[job.key]['error']}"
+        for job in distinct(jobs)
+        if job.key in rows and rows[job.key]["error"] is not None
+    ]
+
+
 def missing(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[Job]:
     """The runs without a result, each once."""
     return [job for job in distinct(jobs) if rows.get(job.key, {}).get("metrics") is None]
 
 
-def _info(kind: str, command: str) -> RunInfo:
+def _info(kind: str, experiment: str, command: str) -> RunInfo:
     is_measured = kind == "measured"
     return RunInfo(
-        experiment="paper",
+        experiment=experiment,
         kind=kind,
         command=command,
         seed=0,  # each row has its own
@@ -132,21 +147,22 @@ def _info(kind: str, command: str) -> RunInfo:
 
 def _ended(jobs: Iterable[Job], processes: int) -> Iterator[tuple[Job, Ended]]:
     """Each job as it ends. If the caller stops asking, those that wait are dropped."""
-    with ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), _end_with_parent
-    ) as pool:
-        futures: dict[Future[Ended], Job] = {pool.submit(_run, job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                error = future.exception()
-                yield (
-                    futures[future],
-                    future.result()
-                    if error is None
-                    else Ended(error=f"its process ended: {error}"),
-                )
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, spawn, _end_with_parent)
+    futures: dict[Future[Ended], Job] = {pool.submit(_run, job): job for job in jobs}
+    waiting = set(futures)
+    try:
+        for future in as_completed(futures):
+            waiting.discard(future)
+            error = future.exception()
+            if error is None:
+                yield futures[future], future.result()
+            else:  # of the pool: a worker was killed, and nothing that waits will run
+                yield futures[future], Ended(error=f"its process ended: {error}")
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in multiprocessing.active_children() if waiting else ():
+            worker.terminate()  # the caller stopped asking, so what runs is for nobody
 
 
 def _end_with_parent() -> None:
@@ -165,9 +181,10 @@ def _run(job: Job) -> Ended:
     """In a worker. An error ends this job only."""
     started_s = time.perf_counter()
     try:
-        metrics = load(job.runner).run(job.config, job.profile)
+        ended = Ended(metrics=load(job.runner).run(job.config, job.profile))
     except NotAvailable as why:
-        return Ended(unavailable=str(why))
+        ended = Ended(unavailable=str(why))
     except Exception as error:  # whatever it is, the other runs go on
-        return Ended(error=f"{type(error).__name__}: {error}")
-    return Ended(metrics=metrics, wall_s=time.perf_counter() - started_s)
+        said = f"{type(error).__name__}: {error}"
+        ended = Ended(error=said, traceback=traceback.format_exc())
+    return replace(ended, wall_s=time.perf_counter() - started_s)

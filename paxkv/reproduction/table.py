@@ -27,6 +27,7 @@ class Report:
 def report_of(figure: Figure, judged: Sequence[Judged], rows: Sequence[Row]) -> Report:
     """`rows` are those of the figure's jobs."""
     ran = [row for row in rows if row["metrics"] is not None]
+    wall_s = {row["key"]: row["wall_s"] for row in ran}
     sources = dict.fromkeys(
         f"measured on {row['device']}" if row["kind"] == "measured" else row["kind"]
         for row in ran
@@ -40,7 +41,7 @@ def report_of(figure: Figure, judged: Sequence[Judged], rows: Sequence[Row]) -> 
         judged=tuple(judged),
         source=", ".join(sources) or "nothing ran",
         costs=tuple(dict.fromkeys(filter(None, (r["metrics"].get("costs") for r in ran)))),
-        wall_s=sum(row["wall_s"] for row in ran),
+        wall_s=sum(wall_s.values()),
         revisions=tuple(revisions),
         rows=tuple(rows),
     )
@@ -132,4 +133,6 @@ def band(limits: Band | None) -> str:
 
 def rejection(one: Rejection) -> str:
     said = f"{one.planted}: {number(one.value)}"
-    return said if one.is_rejected else f"NOT {said}"
+    if not one.is_rejected:
+        return f"NOT {said}"
+    return said if one.is_telling else f"{said} (without it, too)"

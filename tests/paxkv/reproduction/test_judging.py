@@ -54,6 +54,25 @@ def test_a_band_must_reject_what_is_planted():
     assert one.is_unexpected
 
 
+def test_a_rejection_shows_something_only_if_the_right_policy_is_in_the_band():
+    (one,) = judged(make_figure())
+    assert one.rejections[0].is_telling
+    (one,) = judged(make_figure(checks=(check(band=(2.4, 2.6)),)))  # the first seed has 2
+    assert one.verdict is Verdict.PASS
+    assert one.rejections[0].is_rejected
+    assert not one.rejections[0].is_telling
+
+
+def test_no_number_is_no_rejection():
+    def ours(found):
+        value = found("value", size=2)
+        return math.nan if value == 4 else value
+
+    (one,) = judged(make_figure(checks=(check(band=(2, 2.5), ours=ours),)))
+    assert not one.rejections[0].is_rejected
+    assert one.is_unexpected
+
+
 def test_cells_without_the_planted_policy_stay():
     planted = Planted(
         name="twice",
@@ -95,4 +114,4 @@ def test_a_run_without_metrics_says_why(field, verdict):
 
 def test_other_profiles_are_shown():
     (one,) = judged(make_figure(profiles=("calibrated", "ideal")))
-    assert one.other_profiles == {"ideal": (2, 3)}
+    assert one.other_profiles == {"ideal": 2}

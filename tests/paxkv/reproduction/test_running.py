@@ -4,7 +4,7 @@ import pytest
 
 from configs.paper.setup import opt_13b
 from paxkv.reproduction.jobs import jobs_of
-from paxkv.reproduction.running import cut_torn_line, missing, read_rows, run_jobs
+from paxkv.reproduction.running import cut_torn_line, errors, missing, read_rows, run_jobs
 from tests.paxkv.reproduction.figures import make_figure
 
 
@@ -25,7 +25,7 @@ def small_figure():
 def ran(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     jobs, told = jobs_of(small_figure()), []
-    run_jobs(jobs, path, processes=2, command="test", on_row=told.append)
+    run_jobs(jobs, path, processes=2, experiment="x", command="y", on_row=told.append)
     return path, jobs, told
 
 
@@ -36,6 +36,9 @@ def test_an_error_ends_its_own_run_only(ran):
     assert (good["kind"], good["device"], good["error"]) == ("simulated", "host", None)
     assert "num_blocks=-1" in bad["error"]
     assert bad["metrics"] is None
+    assert good["experiment"] == "x"
+    (line,) = errors(jobs, read_rows(path))
+    assert "'cache.num_blocks': -1" in line
     assert missing([*jobs, *jobs], read_rows(path)) == [jobs[1]]
     assert {row["key"] for row in told} == {job.key for job in jobs}
 
