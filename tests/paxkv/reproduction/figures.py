@@ -40,6 +40,7 @@ def rows_of(figure: Figure) -> dict:
     """What the runs of such a figure gave."""
     return {
         job.key: {
+            "key": job.key,
             "metrics": {"value": value_of(job)},
             "error": None,
             "unavailable": None,
