@@ -93,20 +93,7 @@ def get_figure() -> Figure:
             ),
             *rows,
         ),
-        planted=(
-            Planted(
-                name="an H200 is taken for an H100",
-                overrides={"hardware.chip": "h100"},
-                where={"system": (_label("8B", "h200"),), "workload": ("ShareGPT",)},
-                rejected_by=(FASTER,),
-            ),
-            Planted(
-                name="weights have one byte",
-                overrides={"model.weights_dtype": "int8"},
-                where={"system": (_label("8B", "h100"),), "workload": ("code",)},
-                rejected_by=(BELOW_PEAK,),
-            ),
-        ),
+        planted=_planted(),
         quick={
             "grid.system": (_label("8B", "h100"), _label("8B", "h200")),
             "workload.num_requests": 200,
@@ -114,6 +101,23 @@ def get_figure() -> Figure:
         },
         notes=(
             "The ideal column is a bound: published rates and a host that costs nothing.",
+        ),
+    )
+
+
+def _planted() -> tuple[Planted, ...]:
+    return (
+        Planted(
+            name="an H200 is taken for an H100",
+            overrides={"hardware.chip": "h100"},
+            where={"system": (_label("8B", "h200"),), "workload": ("ShareGPT",)},
+            rejected_by=(FASTER,),
+        ),
+        Planted(
+            name="weights have one byte",
+            overrides={"model.weights_dtype": "int8"},
+            where={"system": (_label("8B", "h100"),), "workload": ("code",)},
+            rejected_by=(BELOW_PEAK,),
         ),
     )
 

@@ -38,15 +38,6 @@ def get_figure() -> Figure:
         output_tokens=200,
         too_long="clip",
     )
-    capacities = [
-        Check(
-            name=f"capacity, {prefill}",
-            ours=lambda found, prefill=prefill: _capacity_per_s(found, prefill),
-            unit="requests/s",
-            full_only=True,
-        )
-        for prefill in (WHOLE, *map(_name, BUDGETS))
-    ]
     return Figure(
         row="R19",
         figure="r19",
@@ -64,43 +55,8 @@ def get_figure() -> Figure:
                 **{_name(budget): _prefill(True, budget) for budget in BUDGETS},
             }
         },
-        checks=(
-            Check(
-                name=FALLS,
-                ours=lambda found: _gap_s(found, WHOLE) / _gap_s(found, _name(512)),
-                unit="x",
-                band=(2.0, None),
-            ),
-            Check(
-                name=GROWS,
-                ours=_least_growth,
-                unit="x",
-                band=(1.1, None),
-                full_only=True,
-            ),
-            Check(
-                name=MORE,
-                ours=lambda found: (
-                    _capacity_per_s(found, _name(512)) / _capacity_per_s(found, WHOLE)
-                ),
-                unit="x",
-                paper=2.6,
-                band=(1.2, None),
-                full_only=True,
-            ),
-            *capacities,
-        ),
-        planted=(
-            Planted(
-                name="prompts are not cut",
-                overrides={
-                    "scheduler.chunked_prefill": False,
-                    "scheduler.max_num_batched_tokens": 8_192,
-                },
-                where={"prefill": tuple(map(_name, BUDGETS))},
-                rejected_by=(FALLS, GROWS, MORE),
-            ),
-        ),
+        checks=_checks(),
+        planted=_planted(),
         quick={
             "grid.prefill": (WHOLE, _name(512)),
             "grid.workload.rate_per_s": (RATE_PER_S,),
@@ -115,8 +71,54 @@ def get_figure() -> Figure:
         ),
         notes=(
             "The bands are ours; 2.6 is of another model, chip and limit.",
-            "Capacities above the largest rate count as it. Traces of 400 requests let "
-            "queues grow for half a minute only, so capacities are on the high side.",
+            "Where no limit is crossed up to 14 requests/s, 14 counts as the capacity: for "
+            "budgets of 512, 1,024 and 2,048 at seed 1, and of 2,048 at seed 2. There the "
+            "ratio to whole prompts, whose capacity was always found, is a lower bound.",
+            "Traces of 400 requests let queues grow for half a minute only, so capacities "
+            "are on the high side.",
+        ),
+    )
+
+
+def _checks() -> tuple[Check, ...]:
+    return (
+        Check(
+            name=FALLS,
+            ours=lambda found: _gap_s(found, WHOLE) / _gap_s(found, _name(512)),
+            unit="x",
+            band=(2.0, None),
+        ),
+        Check(
+            name=GROWS,
+            ours=_least_growth,
+            unit="x",
+            band=(1.1, None),
+            full_only=True,
+        ),
+        Check(
+            name=MORE,
+            ours=lambda found: (
+                _capacity_per_s(found, _name(512)) / _capacity_per_s(found, WHOLE)
+            ),
+            unit="x",
+            paper=2.6,
+            band=(1.2, None),
+            full_only=True,
+        ),
+        *(_capacity(prefill) for prefill in (WHOLE, *map(_name, BUDGETS))),
+    )
+
+
+def _planted() -> tuple[Planted, ...]:
+    return (
+        Planted(
+            name="prompts are not cut",
+            overrides={
+                "scheduler.chunked_prefill": False,
+                "scheduler.max_num_batched_tokens": 8_192,
+            },
+            where={"prefill": tuple(map(_name, BUDGETS))},
+            rejected_by=(FALLS, GROWS, MORE),
         ),
     )
 
@@ -127,6 +129,15 @@ def _name(budget: int) -> str:
 
 def _prefill(is_chunked: bool, budget: int) -> dict[str, Any]:
     return {"scheduler": {"chunked_prefill": is_chunked, "max_num_batched_tokens": budget}}
+
+
+def _capacity(prefill: str) -> Check:
+    return Check(
+        name=f"capacity ({RATES_PER_S[-1]:g}: or more), {prefill}",
+        ours=lambda found: _capacity_per_s(found, prefill),
+        unit="requests/s",
+        full_only=True,
+    )
 
 
 def _gap_s(found: Found, prefill: str) -> float:

@@ -23,6 +23,24 @@ SAME = "{}: largest difference of two indexes on a prompt"
 BEST = "longest prefix first, of the optimum"
 
 
+def _workload(structure: str, **given: int) -> dict[str, Any]:
+    """Each sets what any of them sets."""
+    keys = {
+        "shared_tokens": 0,
+        "num_prefixes": 1,
+        "num_documents": 1_000,
+        "documents_per_request": 4,
+    }
+    return {"workload": {"structure": structure, **keys, **given}}
+
+
+WORKLOADS = {
+    "examples": _workload("shared_prefix", shared_tokens=1_024, num_prefixes=24),
+    "documents": _workload("rag", num_documents=12, documents_per_request=3),
+    "agents": _workload("agents", shared_tokens=2_000, num_prefixes=12),
+}
+
+
 def get_figure() -> Figure:
     config = trial.get_config("llama3_8b,h100,sglang,shared_prefix").to_dict()
     config["cache"].update(granularity="block", num_blocks=1_001)
@@ -35,22 +53,6 @@ def get_figure() -> Figure:
         scale_from_tokens=8_192,
     )
     config["index"] = {"capacities": (500, 1_000, None), "eviction": "lru"}
-    workloads = {
-        "examples": _workload("shared_prefix", shared_tokens=1_024, num_prefixes=24),
-        "documents": _workload("rag", num_documents=12, documents_per_request=3),
-        "agents": _workload("agents", shared_tokens=2_000, num_prefixes=12),
-    }
-    same = [
-        Check(
-            name=SAME.format(name),
-            ours=lambda found, name=name: found(
-                "largest_difference_tokens", workload=name, scheduling=LONGEST_FIRST
-            ),
-            unit="tokens",
-            band=(0, 0),
-        )
-        for name in workloads
-    ]
     return Figure(
         row="R18",
         figure="r18",
@@ -59,44 +61,12 @@ def get_figure() -> Figure:
         runner="prefix_index",
         trial=config,
         grid={
-            "workload": tuple(workloads),
+            "workload": tuple(WORKLOADS),
             "scheduler": {"scheduling": ("fcfs", LONGEST_FIRST, "dfs_weight")},
         },
-        choices={"workload": workloads},
-        checks=(
-            *same,
-            Check(
-                name=BEST,
-                ours=lambda found: _percent(found, LONGEST_FIRST),
-                unit="%",
-                paper=96,
-                band=(91.0, 100.0),
-            ),
-            Check(
-                name="depth first, of the optimum",
-                ours=lambda found: _percent(found, "dfs_weight"),
-                unit="%",
-            ),
-            Check(
-                name="first come, first served, of the optimum",
-                ours=lambda found: _percent(found, "fcfs"),
-                unit="%",
-            ),
-        ),
-        planted=(
-            Planted(
-                name="the cache evicts what was used last",
-                overrides={"index.eviction": "mru"},
-                where={"scheduler.scheduling": (LONGEST_FIRST,)},
-                rejected_by=tuple(check.name for check in same),
-            ),
-            Planted(
-                name="first come, first served",
-                overrides={"scheduler.scheduling": "fcfs"},
-                where={"scheduler.scheduling": (LONGEST_FIRST,)},
-                rejected_by=(BEST,),
-            ),
-        ),
+        choices={"workload": WORKLOADS},
+        checks=_checks(),
+        planted=_planted(),
         quick={"grid.scheduler.scheduling": (LONGEST_FIRST,)},
         notes=(
             "The optimum is a cache without limit: all waiting requests are known, and an "
@@ -106,18 +76,58 @@ def get_figure() -> Figure:
     )
 
 
+def _checks() -> tuple[Check, ...]:
+    return (
+        *(_same(name) for name in WORKLOADS),
+        Check(
+            name=BEST,
+            ours=lambda found: _percent(found, LONGEST_FIRST),
+            unit="%",
+            paper=96,
+            band=(91.0, 100.0),
+        ),
+        Check(
+            name="depth first, of the optimum",
+            ours=lambda found: _percent(found, "dfs_weight"),
+            unit="%",
+        ),
+        Check(
+            name="first come, first served, of the optimum",
+            ours=lambda found: _percent(found, "fcfs"),
+            unit="%",
+        ),
+    )
+
+
+def _planted() -> tuple[Planted, ...]:
+    return (
+        Planted(
+            name="the cache evicts what was used last",
+            overrides={"index.eviction": "mru"},
+            where={"scheduler.scheduling": (LONGEST_FIRST,)},
+            rejected_by=tuple(map(SAME.format, WORKLOADS)),
+        ),
+        Planted(
+            name="first come, first served",
+            overrides={"scheduler.scheduling": "fcfs"},
+            where={"scheduler.scheduling": (LONGEST_FIRST,)},
+            rejected_by=(BEST,),
+        ),
+    )
+
+
+def _same(name: str) -> Check:
+    return Check(
+        name=SAME.format(name),
+        ours=lambda found: found(
+            "largest_difference_tokens", workload=name, scheduling=LONGEST_FIRST
+        ),
+        unit="tokens",
+        band=(0, 0),
+    )
+
+
 def _percent(found: Found, scheduling: str) -> float:
     """Mean over the workloads."""
     each = found.each("percent_of_optimum", "workload", scheduling=scheduling)
     return sum(each.values()) / len(each)
-
-
-def _workload(structure: str, **given: int) -> dict[str, Any]:
-    """Each sets what any of them sets."""
-    keys = {
-        "shared_tokens": 0,
-        "num_prefixes": 1,
-        "num_documents": 1_000,
-        "documents_per_request": 4,
-    }
-    return {"workload": {"structure": structure, **keys, **given}}

@@ -84,6 +84,8 @@ def get_figure() -> Figure:
             "Orca (Max) at no limit (3.4 to 3.7 times).",
             "The artifact caps FasterTransformer's batch at 5 by hand, the pool at 7; both "
             "are here. Rows are not padded here until the longest one has ended.",
+            "Costs were fitted to the four other systems, so FasterTransformer's number is "
+            "partly in-sample.",
         ),
     )
 
@@ -125,7 +127,7 @@ def _capacity(system: str, paper: float) -> Check:
         unit="requests/s",
         paper=paper,
         band=None if width is None else (paper * (1 - width), paper * (1 + width)),
-        sample="in" if system in WIDTHS else "out",
+        sample="in" if system in WIDTHS else "partly",
         full_only=True,
     )
 

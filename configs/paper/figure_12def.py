@@ -44,35 +44,7 @@ def get_figure() -> Figure:
         grid={"run": tuple(runs)},
         choices={"run": runs},
         checks=(*_gains(), *_orders(), *_capacities()),
-        planted=(
-            Planted(
-                name="output lengths rounded up to a power of two",
-                overrides={
-                    "cache.allocator": "contiguous_pow2",
-                    "search.start_per_s": 17.5,
-                },
-                where={"run": (rates.label("12d", ORACLE),)},
-                rejected_by=(GAIN["12d"],),
-            ),
-            Planted(
-                name="one chip's share of a block taken for all of it",
-                overrides={
-                    "cache.num_blocks": 4 * (POOL["opt_66b"] - 1) + 1,
-                    "search.start_per_s": 29.0,
-                },
-                where={"run": tuple(rates.label("12e", s) for s in (ORACLE, "vLLM"))},
-                rejected_by=(E_OVER_D,),
-            ),
-            Planted(
-                name="one chip's memory taken for all eight's",
-                overrides={
-                    "cache.num_blocks": (POOL["opt_175b"] - 1) // 8 + 1,
-                    "search.start_per_s": 10.0,
-                },
-                where={"run": tuple(rates.label("12f", s) for s in (ORACLE, "vLLM"))},
-                rejected_by=(F_OVER_D,),
-            ),
-        ),
+        planted=_planted(),
         quick={
             "duration_s": 120.0,
             "search.num_rates": 2,
@@ -84,9 +56,43 @@ def get_figure() -> Figure:
         notes=(
             "What a sequence costs the host was fitted to figure 13 with Alpaca's lengths, "
             "so 12d is partly in-sample.",
-            "On several chips ours is faster than the ends of the artifact's lists, for the "
+            "On several chips ours is above the ends of the artifact's lists, for the "
             "reason that figure 12bc gives.",
             "Orca (Max) and Orca (Pow2) are left out.",
+            "What the bands cannot see: without the buddy's rounding 12d's gain is 1.18, "
+            "within its band, and a pool twice as large leaves 12e's above 12d's.",
+        ),
+    )
+
+
+def _planted() -> tuple[Planted, ...]:
+    return (
+        Planted(
+            name="output lengths rounded up to a power of two",
+            overrides={
+                "cache.allocator": "contiguous_pow2",
+                "search.start_per_s": 17.5,
+            },
+            where={"run": (rates.label("12d", ORACLE),)},
+            rejected_by=(GAIN["12d"],),
+        ),
+        Planted(
+            name="one chip's share of a block taken for all of it",
+            overrides={
+                "cache.num_blocks": 4 * (POOL["opt_66b"] - 1) + 1,
+                "search.start_per_s": 29.0,
+            },
+            where={"run": tuple(rates.label("12e", s) for s in (ORACLE, "vLLM"))},
+            rejected_by=(E_OVER_D,),
+        ),
+        Planted(
+            name="one chip's memory taken for all eight's",
+            overrides={
+                "cache.num_blocks": (POOL["opt_175b"] - 1) // 8 + 1,
+                "search.start_per_s": 10.0,
+            },
+            where={"run": tuple(rates.label("12f", s) for s in (ORACLE, "vLLM"))},
+            rejected_by=(F_OVER_D,),
         ),
     )
 
@@ -120,6 +126,7 @@ def _orders() -> list[Check]:
             unit="x",
             paper="above 1",
             band=(1.0, None),
+            sample="partly",
             full_only=True,
         ),
         Check(
@@ -128,6 +135,7 @@ def _orders() -> list[Check]:
             unit="x",
             paper="below 1",
             band=(None, 1.0),
+            sample="partly",
             full_only=True,
         ),
     ]
@@ -139,7 +147,8 @@ def _capacities() -> list[Check]:
             name=f"{panel}: capacity of {system}",
             ours=rates.capacity(panel, system),
             unit="requests/s",
-            paper=f"below {end:g}",
+            paper=f"artifact: < {end:g}",
+            sample="partly" if panel == "12d" else "out",
             full_only=True,
         )
         for panel, ends in ENDS.items()

@@ -35,9 +35,14 @@ MEMORY = (
     "memory does not give more: behind 1,024 tokens of prompt, outputs as ShareGPT's let "
     "11.5 requests run in 983 blocks, Orca has 7, and this 1.65x is the most at any cost "
     "of a step; steps of 11.5 requests take longer, and preempted prompts are computed "
-    "again. With the artifact's unequal shares it is 2.2x."
+    "again. The row with the artifact's unequal shares reaches the paper's ratio."
 )
-
+MOSTLY_FULL = (
+    "three of four prompts still have 1,024 tokens. Near the crossings 12 to 13 requests "
+    "of vLLM run beside 7.1 to 7.6 of Orca (Oracle): this 1.7x is the most at any cost of "
+    "a step, and as with full prompts steps of more requests take longer."
+)
+TENTH = "a tenth new conversations"
 SHORT = "a tenth of the prompts are short, and for these the three regions differ."
 
 
@@ -59,11 +64,11 @@ def get_figure() -> Figure:
     }
     checks = (
         _ratio("full", "full", "all prompts full", band=BAND, fails_because=MEMORY),
-        _ratio("0.1", "0.1", "a tenth new conversations", band=BAND, fails_because=MEMORY),
+        _ratio("0.1", "0.1", TENTH, band=BAND, fails_because=MOSTLY_FULL),
         _ratio("0.5", "0.5", "half new conversations", band=BAND),
         _ratio("0.5", "0.1", "half new for vLLM, a tenth for Orca (artifact)"),
         _spread("full", "all prompts full", band=(0.0, 5.0)),
-        _spread("0.1", "a tenth new conversations", band=(0.0, 5.0), fails_because=SHORT),
+        _spread("0.1", TENTH, band=(0.0, 5.0), fails_because=SHORT),
     )
     return Figure(
         row="R12",

@@ -7,6 +7,7 @@ machine's: a CPU computes all the longer the more run.
 
 Ours (of 48 requests, measured on two shared cores of a CPU): 1.4x as many run at once with
 full prompts, 1.5x with half new conversations; tokens/s were too noisy there to compare.
+Minutes in full (96 requests), seconds with --quick.
 
 Run: python -m experiments.paper --figure=17_cpu
 """

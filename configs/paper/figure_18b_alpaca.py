@@ -14,6 +14,8 @@ from configs.paper.block_sizes import SIZES, pools
 from configs.paper.setup import opt_13b
 from paxkv.reproduction.figure import Figure
 
+BEST = (16, 32)  # tokens
+
 
 def get_figure() -> Figure:
     trial = opt_13b("alpaca")
@@ -29,8 +31,8 @@ def get_figure() -> Figure:
         trial=trial,
         grid={"block_size": SIZES},
         choices={"block_size": pools()},
-        checks=figure_18b.checks("alpaca", best=(16, 32), least_ratio=10.0, is_slow=True),
-        planted=figure_18b.planted(),
+        checks=figure_18b.checks("alpaca", BEST, least_ratio=10.0, is_slow=True),
+        planted=figure_18b.planted(BEST),
         quick={
             "duration_s": 75.0,
             "measure.from_s": 30.0,

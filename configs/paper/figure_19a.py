@@ -11,31 +11,23 @@ the plot's factor. Less than a second on a CPU core.
 Run: python -m experiments.paper --figure=19a
 """
 
-from configs.paper.block_sizes import SIZES, crossover, pools
+from configs.paper.block_sizes import PLOTTED, SIZES, crossover, pools, relocation_crossover
 from configs.paper.setup import opt_13b, targets
 from paxkv.reproduction.figure import Check, Curves, Figure, Planted
 from paxkv.reproduction.found import Found
 
 NUM_TOKENS = 256
-PLOTTED = 0.9  # the artifact's plot multiplies the measured times to recompute by this
 PAPER = targets()["fig19a_ms"]
 CROSSOVER = "curves cross at"
+DISTANCES = {  # metric → name
+    "swap_out": "swap out: largest distance of the nine points",
+    "swap_in": "swap in: largest distance of the nine points",
+}
 
 
 def get_figure() -> Figure:
     trial = opt_13b("sharegpt")
     trial["relocation"] = {"num_tokens": NUM_TOKENS}
-    curves = [
-        Check(
-            name=f"{name}: largest distance of the nine points",
-            ours=lambda found, key=key: _largest_percent(found, key),
-            unit="%",
-            paper=0,
-            band=(0.0, 10.0),
-            sample="in",
-        )
-        for name, key in (("swap out", "swap_out"), ("swap in", "swap_in"))
-    ]
     return Figure(
         row="R15",
         figure="19a",
@@ -46,54 +38,8 @@ def get_figure() -> Figure:
         grid={"block_size": SIZES},
         choices={"block_size": pools()},
         seeds=(0,),
-        checks=(
-            *curves,
-            Check(
-                name=CROSSOVER,
-                ours=lambda found: _crossover(found, 1.0),
-                unit="tokens",
-                paper=_paper_crossover(1.0),
-                band=(16.0, 32.0),
-                sample="partly",
-            ),
-            Check(
-                name=f"{CROSSOVER}, ours times the plot's factor",
-                ours=lambda found: _crossover(found, PLOTTED),
-                unit="tokens",
-                paper=_paper_crossover(1.0),
-                sample="partly",
-            ),
-            Check(
-                name=f"{CROSSOVER}, the paper's without the plot's factor",
-                ours=lambda found: _crossover(found, 1.0),
-                unit="tokens",
-                paper=_paper_crossover(1 / PLOTTED),
-                sample="partly",
-            ),
-            Check(
-                name="recomputation",
-                ours=lambda found: found("recompute_ms", block_size=16),
-                unit="ms",
-                paper=PAPER["recompute"][SIZES.index(16)],
-                sample="partly",
-            ),
-        ),
-        planted=(
-            Planted(
-                name="half the bytes",
-                overrides={"cache.dtype": "int8"},
-                rejected_by=(*(check.name for check in curves), CROSSOVER),
-            ),
-            Planted(
-                name="half the copies",
-                overrides={
-                    "model.num_layers": 20,
-                    "model.num_heads": 80,
-                    "model.num_kv_heads": 80,
-                },
-                rejected_by=(*(check.name for check in curves), CROSSOVER),
-            ),
-        ),
+        checks=_checks(),
+        planted=_planted(),
         curves=Curves(
             x="block_size",
             y="swap_ms",
@@ -105,10 +51,78 @@ def get_figure() -> Figure:
         notes=(
             "Swapping is two lines over the number of copies, fitted to these points: a "
             "copy is K or V of a layer of a block. Recomputation follows from Figure 12a.",
-            f"The artifact's plot multiplies what recomputation took by {PLOTTED}: the "
-            "curves cross between 16 and 32 tokens as drawn, between 8 and 16 as measured. "
-            "Ours has no such factor; the two other comparisons have no verdict.",
+            f"The artifact's plot multiplies what recomputation took by {PLOTTED}. Like "
+            "for like the crossings differ: 19.6 tokens (ours) against 12.0 (the paper's) "
+            "as measured, 61.7 against 20.9 with the factor.",
+            "The band, 16 to 32 tokens, was set for the curve as drawn, and judges ours "
+            "without the factor: that pair is not like for like. The two comparisons that "
+            "are have no verdict.",
         ),
+    )
+
+
+def _checks() -> tuple[Check, ...]:
+    return (
+        *(_distance(key) for key in DISTANCES),
+        Check(
+            name=CROSSOVER,
+            ours=lambda found: relocation_crossover(found, 1.0),
+            unit="tokens",
+            paper=_paper_crossover(1.0),
+            band=(16.0, 32.0),
+            sample="partly",
+        ),
+        Check(
+            name=f"{CROSSOVER}, ours times the plot's factor",
+            ours=lambda found: relocation_crossover(found, PLOTTED),
+            unit="tokens",
+            paper=_paper_crossover(1.0),
+            sample="partly",
+        ),
+        Check(
+            name=f"{CROSSOVER}, the paper's without the plot's factor",
+            ours=lambda found: relocation_crossover(found, 1.0),
+            unit="tokens",
+            paper=_paper_crossover(1 / PLOTTED),
+            sample="partly",
+        ),
+        Check(
+            name="recomputation",
+            ours=lambda found: found("recompute_ms", block_size=16),
+            unit="ms",
+            paper=PAPER["recompute"][SIZES.index(16)],
+            sample="partly",
+        ),
+    )
+
+
+def _planted() -> tuple[Planted, ...]:
+    return (
+        Planted(
+            name="half the bytes",
+            overrides={"cache.dtype": "int8"},
+            rejected_by=(*DISTANCES.values(), CROSSOVER),
+        ),
+        Planted(
+            name="half the copies",
+            overrides={
+                "model.num_layers": 20,
+                "model.num_heads": 80,
+                "model.num_kv_heads": 80,
+            },
+            rejected_by=(*DISTANCES.values(), CROSSOVER),
+        ),
+    )
+
+
+def _distance(key: str) -> Check:
+    return Check(
+        name=DISTANCES[key],
+        ours=lambda found: _largest_percent(found, key),
+        unit="%",
+        paper=0,
+        band=(0.0, 10.0),
+        sample="in",
     )
 
 
@@ -116,14 +130,6 @@ def _largest_percent(found: Found, key: str) -> float:
     ours = found.each(f"{key}_ms", "block_size")
     paper = dict(zip(SIZES, PAPER[key], strict=True))
     return max(abs(100 * (ours[size] / paper[size] - 1)) for size in ours)
-
-
-def _crossover(found: Found, factor: float) -> float:
-    recompute = found.each("recompute_ms", "block_size")
-    return crossover(
-        found.each("swap_ms", "block_size"),
-        {size: factor * each for size, each in recompute.items()},
-    )
 
 
 def _paper_crossover(factor: float) -> float:

@@ -8,13 +8,11 @@ Run: python -m experiments.paper --figure=19a_cpu
 """
 
 from configs.local import get_config as local
-from configs.paper.block_sizes import crossover
+from configs.paper.block_sizes import PLOTTED, relocation_crossover
 from paxkv.reproduction.figure import Check, Curves, Figure
-from paxkv.reproduction.found import Found
 
 SIZES = (1, 4, 16, 64, 256)
 NUM_TOKENS = 256
-PLOTTED = 0.9  # as in figure 19a
 
 
 def get_figure() -> Figure:
@@ -45,12 +43,12 @@ def get_figure() -> Figure:
             ),
             Check(
                 name="curves cross at",
-                ours=lambda found: _crossover(found, 1.0),
+                ours=lambda found: relocation_crossover(found, 1.0),
                 unit="tokens",
             ),
             Check(
                 name="curves cross at, times the plot's factor",
-                ours=lambda found: _crossover(found, PLOTTED),
+                ours=lambda found: relocation_crossover(found, PLOTTED),
                 unit="tokens",
             ),
         ),
@@ -67,12 +65,4 @@ def get_figure() -> Figure:
             "No link is crossed: blocks are copied, and checked, within one memory. What "
             "compares with the paper is the shape: a cost per block, and one per byte.",
         ),
-    )
-
-
-def _crossover(found: Found, factor: float) -> float:
-    recompute = found.each("recompute_ms", "block_size")
-    return crossover(
-        found.each("swap_ms", "block_size"),
-        {size: factor * each for size, each in recompute.items()},
     )

@@ -3,6 +3,7 @@
 One model's layers (OPT-13B's 40) with three kinds of attention: K and V of 40 heads, of 8
 heads, and the 576 numbers that DeepSeek-V3 stores (arXiv 2412.19437). Each has the same
 4 GiB, paged, which ShareGPT requests that come at once keep full.
+Paper: no such figure.
 Ours, simulated (seed 0): 2.9, 14.8 and 54.6 requests run per GiB; MLA holds 17.9 and 3.6
 times the tokens of MHA and GQA.
 Hardware: none (an A100-40 in simulation). Time: half a minute of one core.

@@ -21,6 +21,13 @@ CHIPS = {
 }
 
 
+NO_SHARING = {  # nor growth, nor swapping: regions of each sequence's true length
+    "cache.allocator": "contiguous_oracle",
+    "cache.host_blocks": 0,
+    "scheduler.pressure": "preempt_recompute",
+}
+
+
 def setting(model: str, workload: str) -> dict[str, Any]:
     """A trial of the paper's scheduler on the chips and the memory of Table 1."""
     chip, num_chips = CHIPS[model]

@@ -107,15 +107,16 @@ def _plot_line(
 
 def _points(curves: Curves, rows: Sequence[Row]) -> Points:
     """Of one line and seed, in order of x."""
-    points: list[tuple[float, float]] = []
+    points: list[tuple[float | None, float | None]] = []
     for row in rows:
         y = value_at(row["metrics"], curves.y)
         if isinstance(y, list):
             points += zip(value_at(row["metrics"], curves.x), y, strict=True)
         else:
             points.append((float(label_of(row["labels"], curves.x)), y))
-    points.sort()
-    return [x for x, _ in points], [y for _, y in points]
+    # a rate or size without a number, as that of a cache without limit, has no place
+    placed = sorted((x, y) for x, y in points if x is not None and y is not None)
+    return [x for x, _ in placed], [y for _, y in placed]
 
 
 def _finish(ax: Any, curves: Curves, title: str) -> None:
