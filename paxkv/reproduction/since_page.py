@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paxkv.reproduction.figure import Figure
-from paxkv.reproduction.found import Found, NotRun, Run
-from paxkv.reproduction.jobs import Job, jobs_of
-from paxkv.reproduction.judging import Judged, judge
-from paxkv.reproduction.table import band, ours
+from paxkv.reproduction.found import Found, NotRun
+from paxkv.reproduction.jobs import jobs_of
+from paxkv.reproduction.judging import Judged, found_of, judge
+from paxkv.reproduction.table import band, ours, rejection
 from paxkv.results import Row, versions
 from paxkv.sweeps.grid import flat
 
@@ -68,7 +68,10 @@ def result_of(section: Section, rows: Mapping[str, Row], mode: str) -> Result:
     jobs = jobs_of(figure)
     ran = [rows[job.key] for job in jobs if job.key in rows]
     said = [row["unavailable"] or row["error"] for row in ran]
-    by_seed = [_found(jobs, rows, figure, seed) for seed in figure.seeds]
+    right = [j for j in jobs if j.planted is None and j.profile == figure.profiles[0]]
+    by_seed = [
+        found_of([job for job in right if job.seed == seed], rows) for seed in figure.seeds
+    ]
     grid = flat(figure.grid)
     labels = list(itertools.product(*(grid[axis] for axis in section.rows)))
     plain = {
@@ -157,30 +160,16 @@ def _section_text(result: Result) -> str:
 def _check_text(one: Judged) -> str:
     said = f"- {one.verdict.value}: {one.check.name}: {ours(one)}, must be "
     said += band(one.check.band) + (f" ({one.why})" if one.why else "")
-    rejected = [f"{each.planted}: {each.value:.3g}" for each in one.rejections]
-    return said + (f"; with a planted fault, {', '.join(rejected)}" if rejected else "")
+    rejected = map(rejection, one.rejections)
+    return said + (
+        f"; with a planted fault, {', '.join(rejected)}" if one.rejections else ""
+    )
 
 
 def _origin(results: Sequence[Result]) -> str:
     software = ", ".join(f"{name} {version}" for name, version in versions().items())
     minutes = sum(result.wall_s for result in results) / 60
     return f"Software: {software}. The runs took {minutes:.0f} minutes in all.\n"
-
-
-def _found(
-    jobs: Sequence[Job], rows: Mapping[str, Row], figure: Figure, seed: int
-) -> Found:
-    return Found(
-        [
-            Run(labels=job.labels, metrics=rows[job.key]["metrics"])
-            for job in jobs
-            if job.seed == seed
-            and job.planted is None
-            and job.profile == figure.profiles[0]
-            and job.key in rows
-            and rows[job.key]["metrics"] is not None
-        ]
-    )
 
 
 def _restricted(found: Found, axes: Sequence[str], row: Sequence[Any]) -> Found:
@@ -191,10 +180,10 @@ def _restricted(found: Found, axes: Sequence[str], row: Sequence[Any]) -> Found:
 def _values(
     function: Callable[[Found], float], by_seed: Sequence[Found]
 ) -> tuple[float, ...]:
-    """By seed; () where runs are missing."""
+    """By seed; () where a run is missing or has no such number."""
     try:
         return tuple(float(function(found)) for found in by_seed)
-    except NotRun:
+    except (NotRun, ValueError):
         return ()
 
 
