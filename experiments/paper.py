@@ -56,7 +56,7 @@ def _place(figure: Figure) -> tuple[int, str]:
 
 
 def chosen_figures() -> list[Figure]:
-    """Those of --figure: by name, or all whose names begin with it (13: 13a and 13b)."""
+    """Those of --figure."""
     offered = figures()
     if FIGURE.value == [ALL]:
         return list(offered.values())
@@ -64,21 +64,28 @@ def chosen_figures() -> list[Figure]:
         raise app.UsageError("--figure is empty; name a figure, or all.")
     chosen: dict[str, Figure] = {}
     for asked in FIGURE.value:
-        beginning = re.compile(re.escape(asked) + r"\D.*")
-        among = [asked] if asked in offered else filter(beginning.fullmatch, offered)
-        found = {name: offered[name] for name in among}
+        found = [figure for figure in offered.values() if _is_meant(asked, figure)]
         if not found:
             raise app.UsageError(
                 f"--figure={asked} is not offered; use all, or some of "
                 f"{', '.join(offered)}."
             )
-        chosen |= found
+        # 18b is that figure alone, 13 is 13a and 13b
+        exact = [figure for figure in found if figure.figure == asked]
+        chosen |= {figure.figure: figure for figure in exact or found}
     return list(chosen.values())
 
 
-def run_missing(jobs: list[Job], path: Path, command: str) -> dict[str, Row]:
-    """Runs what has no result yet; all rows by their key."""
-    rows = {} if FRESH.value else read_rows(path)
+def _is_meant(asked: str, figure: Figure) -> bool:
+    """By its name, its beginning or a part, or by its row."""
+    begins = re.match(re.escape(asked) + r"(?!\d)", figure.figure) is not None
+    return begins or asked in figure.parts or asked.upper() == figure.row
+
+
+def run_missing(
+    jobs: list[Job], rows: dict[str, Row], path: Path, command: str
+) -> dict[str, Row]:
+    """Runs what has no result in `rows` yet; all rows by their key."""
     todo = missing(jobs, rows)
     with tqdm(total=len(todo), desc="paper", unit="run") as bar:
 
@@ -106,19 +113,21 @@ def main() -> int:
         raise app.UsageError("--quick and --long are two lengths; choose one.")
     mode = "quick" if QUICK.value else "long" if LONG.value else "full"
     folder = Path(OUT.value or f"results/paper{'' if mode == 'full' else f'_{mode}'}")
+    path = folder / "rows.jsonl"
     command = shlex.join(["python", "-m", "experiments.paper", *sys.argv[1:]])
     try:
         chosen = [as_mode(figure, mode) for figure in chosen_figures()]
         by_figure = [jobs_of(figure) for figure in chosen]
         prepare_folder(folder)
-        cut_torn_line(folder / "rows.jsonl")
+        cut_torn_line(path)
+        rows = {} if FRESH.value else read_rows(path)
     except (ValueError, TypeError, OSError) as error:
         raise app.UsageError(str(error)) from error
 
     # --- run
     try:
         jobs = [job for some in by_figure for job in some]
-        rows = run_missing(jobs, folder / "rows.jsonl", command)
+        rows = run_missing(jobs, rows, path, command)
     except ResultsNotWritten as error:
         print(f"FAILED: {error}")
         return 1

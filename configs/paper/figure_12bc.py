@@ -48,6 +48,7 @@ def get_figure() -> Figure:
     return Figure(
         row="R6",
         figure="12bc",
+        parts=("12b", "12c"),
         title="Latency over request rate, OPT-66B and OPT-175B on ShareGPT",
         ran="4 x A100-40 and 8 x A100-80, traces of 900 s around the crossing of 0.5 s a "
         "token",

@@ -36,6 +36,7 @@ def get_figure() -> Figure:
     return Figure(
         row="R7",
         figure="12def",
+        parts=("12d", "12e", "12f"),
         title="Latency over request rate, Alpaca",
         ran="OPT-13B, OPT-66B and OPT-175B on the chips of Table 1, traces of 600 s around "
         "the crossing of 0.5 s a token",

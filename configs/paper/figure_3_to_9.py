@@ -44,6 +44,7 @@ def get_figure() -> Figure:
     return Figure(
         row="R3",
         figure="3-9",
+        parts=("3", "6", "7", "8", "9"),
         title="The paper's worked examples",
         ran="its requests through the scheduler, step by step",
         runner="paper_examples",

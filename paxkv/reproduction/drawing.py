@@ -1,6 +1,6 @@
 """A plot per figure: curves beside the paper's points, or all numbers over the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from paxkv.results import Row
 
 WIDTH_IN, PANEL_IN = 8.0, 3.2
 DPI = 90
+MOST_INSIDE = 4  # entries of a legend; a longer one stands beside the axes
+NUM_COLOURS, MARKERS = 10, "osD"
 OUTSIDE = {Verdict.FAIL, Verdict.EXPECTED_FAIL}
 
 
@@ -82,27 +84,30 @@ def _curves(curves: Curves, rows: Sequence[Row]) -> Any:
         spare.set_visible(False)
     for ax, panel in zip(axes.flat, panels, strict=False):
         for place, line in enumerate(lines):
-            colour, name = f"C{place}", "" if line is None else str(line)
+            look = {"color": f"C{place}", "marker": MARKERS[place // NUM_COLOURS]}
+            name = "" if line is None else str(line)
             here = [r for r in rows if _is(r, curves.panels, panel)]
             here = [r for r in here if _is(r, curves.lines, line)]
-            _plot_line(ax, curves, here, colour, f"{name} ours".strip())
+            _plot_line(ax, curves, here, look, f"{name}, ours" if curves.paper else name)
             key = "/".join(str(label) for label in (panel, line) if label is not None)
             if key in curves.paper:
                 xs, ys = curves.paper[key]
-                ax.plot(xs, ys, "x--", color=colour, label=f"{name} paper".strip(), lw=1)
+                label = f"{name}, paper".removeprefix(", ")
+                ax.plot(xs, ys, "x--", color=f"C{place}", label=label, lw=1)
         _finish(ax, curves, "" if panel is None else str(panel))
     return drawn
 
 
 def _plot_line(
-    ax: Any, curves: Curves, rows: Sequence[Row], colour: str, label: str
+    ax: Any, curves: Curves, rows: Sequence[Row], look: Mapping[str, str], label: str
 ) -> None:
+    label = label.removeprefix(", ")
     by_seed: dict[int, list[Row]] = {}
     for row in rows:
         by_seed.setdefault(row["seed"], []).append(row)
     for count, some in enumerate(by_seed.values()):
         xs, ys = _points(curves, some)
-        ax.plot(xs, ys, "o-", color=colour, ms=3, lw=1, label=None if count else label)
+        ax.plot(xs, ys, "-", ms=3, lw=1, label=None if count else label, **look)
 
 
 def _points(curves: Curves, rows: Sequence[Row]) -> Points:
@@ -128,7 +133,10 @@ def _finish(ax: Any, curves: Curves, title: str) -> None:
     ax.set_xlabel(curves.x_label, fontsize=9)
     ax.set_ylabel(curves.y_label, fontsize=9)
     ax.tick_params(labelsize=8)
-    if ax.get_legend_handles_labels()[0]:
+    handles, _ = ax.get_legend_handles_labels()
+    if len(handles) > MOST_INSIDE:
+        ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    elif handles:
         ax.legend(fontsize=7)
 
 

@@ -71,6 +71,7 @@ class Figure:
 
     row: str  # of the reproduction list: "R2"
     figure: str  # of the paper, as --figure has it: "2", "12a", "table1"
+    parts: tuple[str, ...] = ()  # of the paper, if it has several: also names of it
     title: str
     ran: str  # what was run, in a few words
     runner: str  # a name in runners.RUNNERS
