@@ -18,16 +18,16 @@ import sys
 from pathlib import Path
 
 from absl import app, flags, logging
-from tqdm import tqdm
 
 from experiments import entry
+from experiments.figure_runs import run_missing
 from paxkv.reproduction.figure import Figure
-from paxkv.reproduction.jobs import Job, as_mode, jobs_of
+from paxkv.reproduction.jobs import as_mode, jobs_of
 from paxkv.reproduction.judging import judge
 from paxkv.reproduction.page import write_page
-from paxkv.reproduction.running import cut_torn_line, errors, missing, read_rows, run_jobs
+from paxkv.reproduction.running import cut_torn_line, errors, read_rows
 from paxkv.reproduction.table import Report, report_of, summary, table
-from paxkv.results import ResultsNotWritten, Row, prepare_folder
+from paxkv.results import ResultsNotWritten, prepare_folder
 
 CONFIGS = Path("configs/paper")
 PAGE = Path("docs/paper.md")
@@ -82,29 +82,6 @@ def _is_meant(asked: str, figure: Figure) -> bool:
     return begins or asked in figure.parts or asked.upper() == figure.row
 
 
-def run_missing(
-    jobs: list[Job], rows: dict[str, Row], path: Path, command: str
-) -> dict[str, Row]:
-    """Runs what has no result in `rows` yet; all rows by their key."""
-    todo = missing(jobs, rows)
-    with tqdm(total=len(todo), desc="paper", unit="run") as bar:
-
-        def told(row: Row) -> None:
-            rows[row["key"]] = row
-            bar.set_postfix_str(f"{row['figure']}: {row['wall_s']:.0f} s")
-            bar.update()
-
-        run_jobs(
-            todo,
-            path,
-            processes=PROCESSES.value,
-            experiment="paper",
-            command=command,
-            on_row=told,
-        )
-    return rows
-
-
 def main() -> int:
     logging.set_verbosity(logging.WARNING)
 
@@ -127,7 +104,14 @@ def main() -> int:
     # --- run
     try:
         jobs = [job for some in by_figure for job in some]
-        rows = run_missing(jobs, rows, path, command)
+        run_missing(
+            jobs,
+            rows,
+            path,
+            processes=PROCESSES.value,
+            experiment="paper",
+            command=command,
+        )
     except ResultsNotWritten as error:
         print(f"FAILED: {error}")
         return 1

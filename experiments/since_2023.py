@@ -16,22 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from absl import app, flags, logging
-from tqdm import tqdm
 
 from configs.since_2023 import chips, ideas, systems, traces
 from configs.since_2023.page import INTRODUCTION, workload_table
 from experiments import entry
+from experiments.figure_runs import run_missing
 from paxkv.reproduction.jobs import as_mode, jobs_of
 from paxkv.reproduction.running import (
     cut_torn_line,
     errors,
-    missing,
     read_rows,
-    run_jobs,
 )
 from paxkv.reproduction.since_page import Result, page_text, result_of
 from paxkv.reproduction.since_plots import draw_group
-from paxkv.results import ResultsNotWritten, Row, explained, prepare_folder
+from paxkv.results import ResultsNotWritten, explained, prepare_folder
 
 PAGE = Path("docs/since_2023.md")
 SECTIONS = {"ideas": ideas, "systems": systems, "chips": chips, "traces": traces}
@@ -77,23 +75,15 @@ def main() -> int:
         raise app.UsageError(str(error)) from error
 
     # --- run
-    todo = missing(jobs, rows)
     try:
-        with tqdm(total=len(todo), desc="since 2023", unit="run") as bar:
-
-            def told(row: Row) -> None:
-                rows[row["key"]] = row
-                bar.set_postfix_str(f"{row['figure']}: {row['wall_s']:.0f} s")
-                bar.update()
-
-            run_jobs(
-                todo,
-                path,
-                processes=PROCESSES.value,
-                experiment="since_2023",
-                command=command,
-                on_row=told,
-            )
+        run_missing(
+            jobs,
+            rows,
+            path,
+            processes=PROCESSES.value,
+            experiment="since_2023",
+            command=command,
+        )
 
         # --- report
         results = [result_of(section, rows, mode) for section in sections]
