@@ -5,9 +5,9 @@ short, so that computing is the limit (12f, OPT-175B). The artifact's lists of r
 end just past saturation, end at 31.5 and 24 requests/s (vLLM, Oracle) for OPT-13B, 20 and
 12 for OPT-66B, 22 and 22 for OPT-175B: 1.31, 1.67 and 1.0 times.
 
-Ours, simulated on one CPU core (seed 0): 32.1 and 23.3 requests/s for OPT-13B, 25.0 and
-15.1 for OPT-66B, 26.7 and 25.5 for OPT-175B: 1.37, 1.66 and 1.05 times. 11 s with --quick,
-12 minutes of CPU in full.
+Ours, simulated on one CPU core (three seeds): 32.6 and 24.2 requests/s for OPT-13B, 25.4
+and 15.1 for OPT-66B, 27.1 and 25.9 for OPT-175B: 1.35, 1.69 and 1.05 times. 11 s with
+--quick, half an hour in full (on a busy machine).
 
 Run: python -m experiments.paper --figure=12def
 """

@@ -3,8 +3,8 @@
 Paper (printed): 7.00 (Orca Max), 9.81 (Pow2), 13.62 (Oracle), 30.42 (vLLM) at 2 requests/s,
 2.2 and 4.3 times as many as Oracle and Max. Its artifact offers 1.5 requests/s for 900 s.
 Ours, simulated: 7.00, 9.88 (9.49 to 10.12), 14.10 (13.44 to 15.08), 32.2 (30.3 to 35.1);
-vLLM 20.0 at 1.5 requests/s (seed 0), 34.7 at 3.
-Hardware: none (an A100-40 in simulation). Time: 6 min of one core, with `ideal` costs.
+vLLM 19.0 at 1.5 requests/s, 34.7 at 3.
+Hardware: none (an A100-40 in simulation). Time: 4 min of one core, with `ideal` costs.
 
 Run: python -m experiments.paper --figure=13a
 """

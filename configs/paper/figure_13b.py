@@ -2,7 +2,7 @@
 
 Paper (printed): 7.00 (Orca Max), 43.24 (Pow2), 72.75 (Oracle), 132.44 (vLLM); the mean over
 steps from 600 s on.
-Ours, simulated, 100 to 300 s: 7.00, 38.3 (36.3 to 39.8), 66.4 (63.7 to 68.0), 114 (seed 0).
+Ours, simulated, 100 to 300 s: 7.00, 38.3 (36.3 to 39.8), 66.4 (63.7 to 68.0), 110.
 Hardware: none (an A100-40 in simulation). Time: 3 min of one core, with `ideal` costs.
 
 Run: python -m experiments.paper --figure=13b

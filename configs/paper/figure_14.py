@@ -2,10 +2,10 @@
 
 Paper (text): vLLM sustains 1.3 times the rate of Orca (Oracle) with one sample, 2.3 times
 with 6 beams; the gain grows with the number of samples.
-Ours (simulated, seed 0, traces of 120 s): 1.31, 1.25, 1.25 with 2, 4, 6 samples; 1.39,
-1.48, 1.57 with as many beams. Beams gain more than samples and rise; 6 beams are below
-their band, and samples do not rise. Causes are with the checks. About 18 minutes of one
-core for 3 seeds.
+Ours (simulated, A100-40, three seeds, traces of 100 s): 1.34, 1.39, 1.35 with 2, 4, 6
+samples; 1.45, 1.68, 1.79 with as many beams. Beams gain more than samples and rise; 6 beams
+are just below their band, and samples do not rise: causes are with the checks. 24 minutes
+of one core.
 
 Run: python -m experiments.paper --figure=14
 """
@@ -29,14 +29,15 @@ STARTS = {
 SIX_BEAMS = (
     "the profile's 0.22 ms a sequence and step on the host were fitted to requests of one "
     "sequence; charged to 545 beams they make a step last 0.13 s, and vLLM, which runs "
-    "more beams, pays more. 1.57 (seed 0); about 1.75 with 0.03 ms (figure 14_host). Even "
-    "the rates at which the artifact's lists end are a ratio of 1.89"
+    "more beams, pays more. At seed 0 the ratio is 1.60, and 1.81 with 0.03 ms (figure "
+    "14_host); over the seeds it is just below the band. Even the rates at which the "
+    "artifact's lists end are a ratio of 1.89"
 )
 SAMPLES_DO_NOT_RISE = (
-    "1.31, 1.25 and 1.25 (seed 0). A request is admitted with the blocks of one prompt, "
-    "then all its samples grow: near the crossing a sequence is preempted 0.4, 1.4 and "
-    "2.4 times with 2, 4 and 6 samples. If vLLM kept 25 % of its blocks free at admission "
-    "in place of 1 %, 6 samples at 6.3 requests/s would take 0.32 s a token, not 0.55. "
+    "the gain is flat. A request is admitted with the blocks of one prompt, then all its "
+    "samples grow: near the crossing (seed 0) a sequence is preempted 0.4, 1.4 and 2.4 "
+    "times with 2, 4 and 6 samples. If vLLM kept 25 % of its blocks free at admission in "
+    "place of 1 %, 6 samples at 6.3 requests/s would take 0.32 s a token, not 0.55. "
     "The artifact's own rates do not rise from 2 to 4 samples either"
 )
 NO_SHARING = {  # nor growth, nor swapping: regions of each sequence's true length

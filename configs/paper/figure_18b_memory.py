@@ -3,7 +3,7 @@ the kernel read all of them at the same rate.
 
 Paper: no such figure; its 18b has both, memory and kernel.
 Ours, simulated (A100-40): from 16 tokens on the latencies of figure_18b, whose kernel is
-flat there; below, latencies beside that at 16 (rows). A minute of one CPU core.
+flat there; with 1 token a block 0.95 times that at 16. Two minutes of one CPU core.
 
 Run: python -m experiments.paper --figure=18b_memory
 """
