@@ -1,13 +1,11 @@
 """R22: does the simulator know this machine? Step times of the real engine, predicted.
 
 Aim: a mean error below 15 % (EVAL's; Vidur, arXiv 2405.05465, claims less than 9 % for its
-own). Ours, measured on two CPU cores that other processes kept busy (the median step took
-three times as long as the fastest tenth): 9.7 to 14.3 % by set of steps. That noise
-is in it: three rounds instead of ten gave 41 to 56 %. Measure it on a calm machine.
+own). Ours, measured on 2 calm cores of a CPU: 5.6 to 6.7 % by set of steps. On the same
+cores kept busy by other processes: 9.7 to 14.3 %, and 41 to 56 % with three rounds.
 
 Costs are fitted to steps of the shipped model at two block sizes, and tried at another
-block size, at other batches, other contexts, and all three at once. 50 s of one CPU core,
-two minutes of wall time.
+block size, at other batches, other contexts, and all three at once. A minute of one core.
 
 `experiments.calibrate` is the long form of this, `experiments.validate_simulator` that of
 whole runs.
@@ -74,10 +72,10 @@ def get_figure() -> Figure:
         ),
         planted=(
             Planted(
-                name="fitted to short prompts only",
+                name="fitted to one sequence with short prompts",
                 overrides={
-                    "calibrate.fit.batches": (1, 2),
-                    "calibrate.fit.contexts": (8,),
+                    "calibrate.fit.batches": (1,),
+                    "calibrate.fit.contexts": (8, 16),
                 },
                 rejected_by=(WORST,),
             ),

@@ -6,8 +6,8 @@ tokens are random, and the model is small. What carries over is memory: how many
 once, and how much of the prompts is found in the cache. Its time is this machine's: a CPU
 computes all the longer the more run.
 
-Ours (measured on two shared cores of a CPU): 2.6x and 5.1x as many run at once, which give
-2.2x and 5.7x the tokens/s; every request finds the whole blocks of the prefix. 1 minute.
+Ours (measured on 2 cores of a CPU, three seeds): 2.8x and 5.4x as many run at once, which
+give 2.1x and 3.6x the tokens/s; every request finds the whole blocks of the prefix. 1 minute.
 
 Run: python -m experiments.paper --figure=16_cpu
 """

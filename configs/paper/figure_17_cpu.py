@@ -5,9 +5,9 @@ at most) and all requests come at once, to a pool of 4,096 positions; tokens are
 the model is small. What carries over is memory: how many run at once. Its time is this
 machine's: a CPU computes all the longer the more run.
 
-Ours (of 48 requests, measured on two shared cores of a CPU): 1.4x as many run at once with
-full prompts, 1.5x with half new conversations; tokens/s were too noisy there to compare.
-Minutes in full (96 requests), seconds with --quick.
+Ours (measured on 2 cores of a CPU, three seeds of 96 requests): 1.46x as many run at once
+with full prompts, 1.58x with half new conversations; 1.3x and 1.2x the tokens/s, with seeds
+from 0.9x to 1.7x. Two minutes.
 
 Run: python -m experiments.paper --figure=17_cpu
 """

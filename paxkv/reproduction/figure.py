@@ -32,7 +32,7 @@ class Check:
     paper: float | int | str | None = None  # None: it has no such number
     band: Band | None = None  # None: reported without a verdict
     sample: str = "out"
-    # why it is outside its band, after work on it: then a FAIL is no surprise
+    # why the full runs are outside the band, after work on it: a FAIL is no surprise
     fails_because: str | None = None
     no_verdict_because: str | None = None  # a band, but nothing may pass it, and why
     full_only: bool = False  # runs of --quick are too short to say

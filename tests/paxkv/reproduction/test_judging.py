@@ -44,6 +44,14 @@ def test_verdicts(changes, verdict):
     assert one.is_unexpected == fails
 
 
+@pytest.mark.parametrize("mode", ["quick", "long"])
+def test_only_the_full_runs_are_expected_to_fail(mode):
+    one = check(band=(2, 3), fails_because="traces are short")
+    figure = make_figure(checks=(one,), planted=())
+    (found,) = judged(figure, mode=mode)
+    assert found.verdict is Verdict.PASS
+
+
 def test_a_band_must_reject_what_is_planted():
     (one,) = judged(make_figure())
     (rejection,) = one.rejections
