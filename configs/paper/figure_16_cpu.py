@@ -7,7 +7,8 @@ once, and how much of the prompts is found in the cache. Its time is this machin
 computes all the longer the more run.
 
 Ours (measured on 2 cores of a CPU, three seeds): 2.8x and 5.4x as many run at once, which
-give 2.1x and 3.6x the tokens/s; every request finds the whole blocks of the prefix. 1 minute.
+give 2.1x and 3.6x the tokens/s; every request finds the whole blocks of the prefix. One
+minute.
 
 Run: python -m experiments.paper --figure=16_cpu
 """
