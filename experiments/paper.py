@@ -25,9 +25,9 @@ from paxkv.reproduction.figure import Figure
 from paxkv.reproduction.jobs import as_mode, jobs_of
 from paxkv.reproduction.judging import judge
 from paxkv.reproduction.page import write_page
-from paxkv.reproduction.running import cut_torn_line, errors, read_rows
+from paxkv.reproduction.running import errors, read_rows
 from paxkv.reproduction.table import Report, report_of, summary, table
-from paxkv.results import ResultsNotWritten, prepare_folder
+from paxkv.results import ResultsNotWritten, cut_torn_line, prepare_folder
 
 CONFIGS = Path("configs/paper")
 PAGE = Path("docs/paper.md")

@@ -22,14 +22,10 @@ from configs.since_2023.page import INTRODUCTION, workload_table
 from experiments import entry
 from experiments.figure_runs import run_missing
 from paxkv.reproduction.jobs import as_mode, jobs_of
-from paxkv.reproduction.running import (
-    cut_torn_line,
-    errors,
-    read_rows,
-)
+from paxkv.reproduction.running import errors, read_rows
 from paxkv.reproduction.since_page import Result, page_text, result_of
 from paxkv.reproduction.since_plots import draw_group
-from paxkv.results import ResultsNotWritten, explained, prepare_folder
+from paxkv.results import ResultsNotWritten, cut_torn_line, explained, prepare_folder
 
 PAGE = Path("docs/since_2023.md")
 SECTIONS = {"ideas": ideas, "systems": systems, "chips": chips, "traces": traces}

@@ -112,7 +112,7 @@ def replay_prefixes(
     for request in requests:
         on_request()
         cache.set_now(request.timestamp_ms / 1e3)
-        num_hits += _serve(cache, pool, request.hash_ids)
+        num_hits += serve_prompt(cache, pool, request.hash_ids, HASH_BLOCK_SIZE)
     return PrefixCounts(
         num_lookups=total,
         num_hits=num_hits,
@@ -136,17 +136,24 @@ def replay_optimum(
     return replay_prefixes(requests, num_blocks, belady, advance)
 
 
-def _serve(cache: PrefixCache, pool: BlockPool, hash_ids: tuple[int, ...]) -> int:
-    """One request from its look-up to its release; returns its hits."""
+def serve_prompt(
+    cache: PrefixCache, pool: BlockPool, token_ids: tuple[int, ...], block_size: int
+) -> int:
+    """One request from its look-up to its release; returns the blocks that it found.
+
+    Args:
+      token_ids: of its prompt, in whole blocks of `block_size` tokens.
+    """
     root = cache.root(())
-    path = cache.match(root, token_bytes(hash_ids))
+    path = cache.match(root, token_bytes(token_ids))
     held = [node.blocks[0] for node in path]
     pool.share(held)
     cache.use(path)
-    fresh = pool.allocate(len(hash_ids) - len(path))
+    fresh = pool.allocate(len(token_ids) // block_size - len(path))
     node = path[-1] if path else cache.root(())  # an eviction may have emptied the root
-    for hash_id, block in zip(hash_ids[len(path) :], fresh, strict=True):
-        node = cache.insert(node, token_bytes((hash_id,)), HASH_BLOCK_SIZE)
+    for index, block in enumerate(fresh, start=len(path)):
+        key = token_bytes(token_ids[index * block_size : (index + 1) * block_size])
+        node = cache.insert(node, key, block_size)
         cache.attach(node, 0, block)
     pool.free(held + fresh)
     return len(path)

@@ -216,3 +216,17 @@ def save_rows(
             for unsaved in rows[index:]:
                 fallback(to_line(unsaved))
             raise
+
+
+def cut_torn_line(path: Path) -> None:
+    """Takes off the half row that a program killed within a write may leave at the end.
+
+    Raises:
+      ResultsNotWritten: the file could not be written.
+    """
+    if not path.exists():
+        return
+    with explained(path), open(path, "r+b") as file:
+        data = file.read()
+        file.truncate(data.rfind(b"\n") + 1)
+        os.fsync(file.fileno())

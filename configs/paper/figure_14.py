@@ -13,7 +13,7 @@ Run: python -m experiments.paper --figure=14
 from dataclasses import replace
 from typing import Any
 
-from configs.paper.setup import SYSTEMS, opt_13b
+from configs.paper.setup import NO_SHARING, SYSTEMS, opt_13b
 from paxkv.reproduction.figure import Check, Figure, Planted
 from paxkv.reproduction.found import Found
 
@@ -40,11 +40,6 @@ SAMPLES_DO_NOT_RISE = (
     "place of 1 %, 6 samples at 6.3 requests/s would take 0.32 s a token, not 0.55. "
     "The artifact's own rates do not rise from 2 to 4 samples either"
 )
-NO_SHARING = {  # nor growth, nor swapping: regions of each sequence's true length
-    "cache.allocator": "contiguous_oracle",
-    "cache.host_blocks": 0,
-    "scheduler.pressure": "preempt_recompute",
-}
 
 
 def get_figure() -> Figure:

@@ -13,7 +13,7 @@ Run: python -m experiments.paper --figure=14_cpu
 """
 
 from configs.local import get_config as local
-from configs.paper.figure_14 import NO_SHARING
+from configs.paper.setup import NO_SHARING
 from paxkv.reproduction.figure import Check, Figure, Planted
 from paxkv.reproduction.found import Found
 

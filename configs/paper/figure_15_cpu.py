@@ -8,7 +8,7 @@ Run: python -m experiments.paper --figure=15_cpu
 """
 
 from configs.local import get_config as local
-from configs.paper.figure_14 import NO_SHARING
+from configs.paper.setup import NO_SHARING
 from paxkv.reproduction.figure import Check, Figure, Planted
 from paxkv.reproduction.found import Found
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import trial
+from paxkv.sweeps.grid import complete
 
 POOL = {  # usable blocks of 16 tokens, by the memory of Table 1, and the null block
     "opt_13b": 983 + 1,
@@ -53,23 +54,14 @@ def system(name: str) -> dict[str, Any]:
     return {part: dict(config[part]) for part in ("cache", "scheduler")}
 
 
-def _complete(systems: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each sets what any of them sets, so that none keeps another's."""
-    base = trial.get_config("contiguous_max").to_dict()
-    for part in ("cache", "scheduler"):
-        keys = {key for one in systems.values() for key in one[part]}
-        for one in systems.values():
-            one[part] = {key: one[part].get(key, base[part][key]) for key in sorted(keys)}
-    return systems
-
-
 # re-implementations under this project's engine
-SYSTEMS = _complete(
+SYSTEMS = complete(
     {
         "FasterTransformer": system("faster_transformer"),
         "Orca (Max)": system("orca_max"),
         "Orca (Pow2)": system("orca_pow2"),
         "Orca (Oracle)": system("orca_oracle"),
         "vLLM": system("vllm_2023"),
-    }
+    },
+    base=trial.get_config("contiguous_max").to_dict(),
 )

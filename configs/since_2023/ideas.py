@@ -14,11 +14,12 @@ Run: python -m experiments.since_2023
 from collections.abc import Mapping
 from typing import Any
 
-from configs.since_2023.setup import IDEAS, SHARED_NOWHERE, complete, measured, setting
+from configs.since_2023.setup import IDEAS, SHARED_NOWHERE, measured, setting
 from paxkv.analysis.capacity import first_crossing
 from paxkv.reproduction.figure import Check, Figure, Planted
 from paxkv.reproduction.found import Found, NotRun
 from paxkv.reproduction.since_page import Column, Section
+from paxkv.sweeps.grid import complete
 
 GROUP = "One idea at a time"
 LIMIT_S = 0.1  # per output token, of the mean normalised latency: about reading speed

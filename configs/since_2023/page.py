@@ -2,7 +2,8 @@
 
 from configs.since_2023.setup import PUBLISHED, WORKLOADS, setting
 from paxkv.reproduction.shapes import drawn_shape
-from paxkv.reproduction.since_page import NONE, markdown
+from paxkv.reproduction.since_page import NONE
+from paxkv.reproduction.table import markdown
 
 SESSIONS = {"full": 1_000, "quick": 50}  # drawn for the table of workloads
 INTRODUCTION = """\
@@ -74,7 +75,7 @@ def workload_table(mode: str) -> str:
         drawn = drawn_shape(setting(name), SESSIONS[mode])
         lines.append([name, "drawn", *map(_number, drawn)])
         lines.append(["", "published", *map(_number, PUBLISHED[name])])
-    return markdown(head, lines)
+    return markdown(head, lines) + "\n"
 
 
 def _number(value: float | None) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from configs import trial
-from paxkv.sweeps.grid import flat, nested
 
 SHORT, LONG = 8_192, 131_072  # contexts: Llama 3's, and Llama 3.1's of the same shape
 PARTS = {
@@ -111,18 +110,6 @@ def preset(name: str) -> dict[str, Any]:
     """All settings of cache and scheduler of a system of configs/systems."""
     config = trial.get_config(name).to_dict()
     return {part: config[part] for part in ("cache", "scheduler")}
-
-
-def complete(
-    choices: Mapping[str, Mapping[str, Any]], base: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """Each choice sets what any of them sets; what it says nothing of is the base's."""
-    leaves = flat(base)
-    keys = dict.fromkeys(key for choice in choices.values() for key in flat(choice))
-    return {
-        label: nested({key: flat(choice).get(key, leaves[key]) for key in keys})
-        for label, choice in choices.items()
-    }
 
 
 def measured(tree: Mapping[str, Any], duration_s: float, from_s: float) -> dict[str, Any]:

@@ -11,10 +11,11 @@ Run: python -m experiments.since_2023
 from collections.abc import Callable
 from typing import Any
 
-from configs.since_2023.setup import LONG, complete, measured, preset, setting
+from configs.since_2023.setup import LONG, measured, preset, setting
 from paxkv.reproduction.figure import Figure
 from paxkv.reproduction.found import Found
 from paxkv.reproduction.since_page import Column, Section
+from paxkv.sweeps.grid import complete
 
 GROUP = "Today's systems"
 MODELS = {

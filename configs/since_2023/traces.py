@@ -10,12 +10,13 @@ on two shared cores.
 Run: PAXKV_TRACES=... python -m experiments.since_2023
 """
 
-from configs.since_2023.setup import IDEAS, complete, measured, setting
+from configs.since_2023.setup import IDEAS, measured, setting
 from configs.since_2023.systems import COLUMNS
 from configs.workloads import azure_code, azure_conversation, mooncake
 from paxkv.reproduction.figure import Figure
 from paxkv.reproduction.found import Found
 from paxkv.reproduction.since_page import Section
+from paxkv.sweeps.grid import complete
 
 GROUP = "The same on real traces"
 TRACES = {  # of which generated shape; its workload, times faster, requests

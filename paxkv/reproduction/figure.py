@@ -14,12 +14,12 @@ Tree = Mapping[str, Any]
 Band = tuple[float | int | None, float | int | None]  # both ends belong to it; None: open
 
 
-class NotAvailable(RuntimeError):
-    """What a run needs is not on this machine; the message says what, and how to get it."""
-
-
 Points = tuple[Sequence[float | int], Sequence[float | int]]
 SAMPLES = ("in", "partly", "out")  # was the figure looked at when costs were fitted?
+
+
+class NotAvailable(RuntimeError):
+    """What a run needs is not on this machine; the message says what, and how to get it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,12 @@
 """The cells of a figure as jobs, with those of its planted policies."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paxkv.reproduction.figure import Figure, Planted
+from paxkv.reproduction.figure import Figure, Planted, Tree
 from paxkv.sweeps.grid import SEED_KEY, SweepConfig, cell_id, flat, make_cells, nested
 
-Tree = Mapping[str, Any]
 MODES = ("full", "quick", "long")
 
 

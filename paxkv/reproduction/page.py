@@ -6,7 +6,7 @@ from pathlib import Path
 
 from paxkv.reproduction.drawing import draw
 from paxkv.reproduction.judging import Judged, Verdict
-from paxkv.reproduction.table import HEAD, Report, cells, number
+from paxkv.reproduction.table import HEAD, Report, cells, markdown, number
 from paxkv.results import explained, prepare_folder, versions
 
 PLOTS = "figures"
@@ -80,13 +80,13 @@ def _origin(reports: Sequence[Report]) -> str:
 
 
 def _overview(reports: Sequence[Report]) -> str:
-    lines = ["## Overview", "", _row(("figure", "what", "kind", "checks"))]
-    lines.append(_row(("---",) * 4))
+    lines = []
     for report in reports:
         figure = report.figure
         link = f"[{figure.row}: {figure.figure}](#{_anchor(_title(report))})"
-        lines.append(_row((link, figure.title, report.source, _counts(report.judged))))
-    return "\n".join(lines) + "\n"
+        lines.append((link, figure.title, report.source, _counts(report.judged)))
+    table = markdown(("figure", "what", "kind", "checks"), lines)
+    return f"## Overview\n\n{table}\n"
 
 
 def _counts(judged: Sequence[Judged]) -> str:
@@ -108,8 +108,7 @@ def _section(report: Report, plot: str | None) -> str:
     figure = report.figure
     lines = [f"## {_title(report)}", ""]
     lines += [f"{_capital(figure.ran)}. {_capital(report.source)}.", ""]
-    lines += [_row(HEAD), _row(("---",) * len(HEAD))]
-    lines += [_row(cells(one)) for one in report.judged]
+    lines.append(markdown(HEAD, map(cells, report.judged)))
     reasons = {one.why: one.check.name for one in report.judged if one.why}
     lines += ["", *(f"- {name}: {why}" for why, name in reasons.items())]
     lines += [f"- {note}" for note in figure.notes]
@@ -139,13 +138,9 @@ def _other_profiles(report: Report) -> list[str]:
     first = report.figure.profiles[0]
     seed = report.figure.seeds[0]
     lines = ["", f"By another cost model (seed {seed}; the policies are the same):", ""]
-    lines += [_row(("number", first, *names)), _row(("---",) * (2 + len(names)))]
+    moves = []
     for one in moved:
         others = [one.other_profiles[name] for name in names]
         numbers = map(number, (one.values[0], *others))
-        lines.append(_row((one.check.name, *numbers)))
-    return lines
-
-
-def _row(entries: Sequence[str]) -> str:
-    return f"| {' | '.join(entry.replace('|', '/') for entry in entries)} |"
+        moves.append((one.check.name, *numbers))
+    return [*lines, markdown(("number", first, *names), moves)]

@@ -107,15 +107,6 @@ def read_rows(path: Path) -> dict[str, Row]:
     return rows
 
 
-def cut_torn_line(path: Path) -> None:
-    """Takes off half a row that a crash left at the end."""
-    if path.exists():
-        data = path.read_bytes()
-        if not data.endswith(b"\n"):
-            with open(path, "r+b") as file:
-                file.truncate(data.rfind(b"\n") + 1)
-
-
 def errors(jobs: Iterable[Job], rows: Mapping[str, Row]) -> list[str]:
     """A line for each run that ended with an error, whether or not a check reads it."""
     return [

@@ -14,7 +14,7 @@ from paxkv.reproduction.figure import Figure
 from paxkv.reproduction.found import Found, NotRun
 from paxkv.reproduction.jobs import jobs_of
 from paxkv.reproduction.judging import Judged, found_of, judge
-from paxkv.reproduction.table import band, ours, rejection
+from paxkv.reproduction.table import band, markdown, ours, rejection
 from paxkv.results import Row, versions
 from paxkv.sweeps.grid import flat
 
@@ -115,12 +115,6 @@ def page_text(
     return "\n".join(parts)
 
 
-def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    shown = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in shown) + "\n"
-
-
 def shown(values: Sequence[float], column: Column) -> str:
     """The mean over seeds, and where the column has it their range."""
     if not values:
@@ -148,7 +142,7 @@ def _section_text(result: Result) -> str:
         for row, entries in result.cells.items()
     ]
     costs = "; ".join(result.costs) or "none"
-    lines += [markdown(head, body), f"Simulated; efficiencies: {costs}. "]
+    lines += [markdown(head, body), "", f"Simulated; efficiencies: {costs}. "]
     lines[-1] += (
         f"Seeds {', '.join(map(str, figure.seeds))}; the runs took {result.wall_s:.0f} s."
     )

@@ -1,7 +1,7 @@
 """The verdicts as text: a block per figure, a line per check."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paxkv.reproduction.figure import Band, Figure
@@ -136,3 +136,9 @@ def rejection(one: Rejection) -> str:
     if not one.is_rejected:
         return f"NOT {said}"
     return said if one.is_telling else f"{said} (without it, too)"
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table of a page."""
+    shown = (head, ["---"] * len(head), *lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)

@@ -115,6 +115,16 @@ def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def complete(choices: Mapping[str, Tree], base: Tree) -> dict[str, dict[str, Any]]:
+    """Each choice sets what any of them sets; what it says nothing of is the base's."""
+    leaves = flat(base)
+    keys = dict.fromkeys(key for choice in choices.values() for key in flat(choice))
+    return {
+        label: nested({key: flat(choice).get(key, leaves[key]) for key in keys})
+        for label, choice in choices.items()
+    }
+
+
 def cell_id(config: Tree, kind: str, flags: Sequence[str] = ()) -> str:
     """The same for equal configs, whatever the order of their keys."""
     deciding = {key: config[key] for key in config if key not in NOT_IN_ID}

@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paxkv.results import SCHEMA_VERSION, Row, append_row, explained, prepare_folder
+from paxkv.results import (
+    SCHEMA_VERSION,
+    Row,
+    append_row,
+    cut_torn_line,
+    explained,
+    prepare_folder,
+)
 
 TABLE = "rows.jsonl"
 MARKER = "sweep.json"
@@ -88,7 +95,7 @@ def claimed(folder: Path, config_file: str) -> Generator[Table, None, None]:
     with _locked(folder):
         require_ours(folder, config_file)
         _mark(folder, config_file)
-        _cut_torn_line(folder / TABLE)
+        cut_torn_line(folder / TABLE)
         yield read_table(folder)
 
 
@@ -175,13 +182,3 @@ def _locked(folder: Path) -> Generator[None, None, None]:
             file.write(f"{os.getpid()}\n")
             file.flush()
         yield
-
-
-def _cut_torn_line(path: Path) -> None:
-    """A sweep that was killed within a write may leave half a row at the end."""
-    if not path.exists():
-        return
-    with explained(path), open(path, "r+b") as file:
-        data = file.read()
-        file.truncate(data.rfind(b"\n") + 1)
-        os.fsync(file.fileno())

@@ -10,6 +10,7 @@ from paxkv.reproduction.jobs import as_mode, jobs_of
 from paxkv.simulation.chips import CHIPS
 from paxkv.simulation.hardware import HardwareConfig, memory_for_kv
 from paxkv.simulation.model_shape import ModelShape
+from paxkv.sweeps.grid import complete
 from paxkv.trials.trial_config import trial_config
 from tests.experiments.running import run_experiment
 
@@ -27,7 +28,7 @@ def test_all_runs_are_trials_and_findings_have_their_numbers(module):
 
 def test_an_idea_changes_what_it_names_and_nothing_else():
     base = setup.setting("Mooncake")
-    filled = setup.complete(setup.IDEAS, base)
+    filled = complete(setup.IDEAS, base)
     allowed = {
         "2023": set(),
         "chunked prefill": {"chunked_prefill", "max_num_batched_tokens"},

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from paxkv.reproduction.runners.trials import trial_of
+from paxkv.reproduction.runners.trials import trial_of, whole_blocks
 
 KIND = "measured"
 
@@ -26,11 +26,7 @@ def run(tree: Mapping[str, Any], profile: str) -> dict[str, Any]:
     del profile  # its times are real
     trial, wanted = trial_of(tree), tree["relocation"]
     num_tokens, block_size = wanted["num_tokens"], trial.engine.cache.block_size
-    num_blocks, rest = divmod(num_tokens, block_size)
-    if rest:
-        raise ValueError(
-            f"{num_tokens=} are no whole blocks of {block_size} tokens; use a multiple."
-        )
+    num_blocks = whole_blocks(num_tokens, block_size)
     bench = RelocationBench(
         trial.engine,
         load_decoder(trial.engine.model, trial.weights_dtype),

@@ -17,6 +17,7 @@ from paxkv.block_pool import BlockPool
 from paxkv.cache_keys import token_bytes
 from paxkv.policies.eviction import EVICTION_POLICIES
 from paxkv.prefix_cache import PrefixCache
+from paxkv.prefix_replay import serve_prompt
 from paxkv.radix_tree import RadixTree
 from paxkv.reproduction.runners import simulated
 from paxkv.trials.trial_config import TrialConfig, trial_config
@@ -70,21 +71,7 @@ def cache_index(num_blocks: int, block_size: int, eviction: str = "lru") -> Inde
     policy = EVICTION_POLICIES[eviction]()
     cache = PrefixCache([pool], policy, block_size=block_size, windowed=[False])
 
-    def serve(tokens: Tokens) -> int:
-        path = cache.match(cache.root(()), token_bytes(tokens))
-        held = [node.blocks[0] for node in path]
-        pool.share(held)
-        cache.use(path)
-        fresh = pool.allocate(len(tokens) // block_size - len(path))
-        node = path[-1] if path else cache.root(())
-        for index, block in enumerate(fresh, start=len(path)):
-            key = token_bytes(tokens[index * block_size : (index + 1) * block_size])
-            node = cache.insert(node, key, block_size)
-            cache.attach(node, 0, block)
-        pool.free(held + fresh)
-        return len(path)
-
-    return serve
+    return lambda tokens: serve_prompt(cache, pool, tokens, block_size)
 
 
 def radix_index(num_blocks: int, block_size: int) -> Index:

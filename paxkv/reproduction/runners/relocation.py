@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from paxkv.reproduction.runners.trials import trial_of
+from paxkv.reproduction.runners.trials import trial_of, whole_blocks
 from paxkv.simulation.cost_models import build_cost_model
 from paxkv.simulation.work import StepWork
 
@@ -24,12 +24,7 @@ def run(tree: Mapping[str, Any], profile: str) -> dict[str, Any]:
     """
     trial, num_tokens = trial_of(tree), tree["relocation"]["num_tokens"]
     cache, scheduler = trial.engine.cache, trial.engine.scheduler
-    num_blocks, rest = divmod(num_tokens, cache.block_size)
-    if rest:
-        raise ValueError(
-            f"{num_tokens=} are no whole blocks of {cache.block_size} tokens; use a "
-            "multiple."
-        )
+    num_blocks = whole_blocks(num_tokens, cache.block_size)
     cost = build_cost_model(
         profile,
         trial.hardware,

@@ -34,3 +34,17 @@ def metrics_of(outcome: TrialOutcome) -> dict[str, Any]:
     """The part of an outcome that a figure compares."""
     kept = {key: each for key, each in outcome.metrics.items() if key not in NOT_KEPT}
     return {**kept, "pool": outcome.pool, "costs": outcome.costs}
+
+
+def whole_blocks(num_tokens: int, block_size: int) -> int:
+    """How many blocks the tokens fill.
+
+    Raises:
+      ValueError: the last one would not be full.
+    """
+    num_blocks, rest = divmod(num_tokens, block_size)
+    if rest:
+        raise ValueError(
+            f"{num_tokens=} are no whole blocks of {block_size} tokens; use a multiple."
+        )
+    return num_blocks

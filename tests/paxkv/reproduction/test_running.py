@@ -4,7 +4,8 @@ import pytest
 
 from configs.paper.setup import opt_13b
 from paxkv.reproduction.jobs import jobs_of
-from paxkv.reproduction.running import cut_torn_line, errors, missing, read_rows, run_jobs
+from paxkv.reproduction.running import errors, missing, read_rows, run_jobs
+from paxkv.results import cut_torn_line
 from tests.paxkv.reproduction.figures import make_figure
 
 

@@ -156,16 +156,21 @@ def test_quiet_steps_change_nothing(name, rate_per_s):
     assert quiet.metrics["timeline"] == plain.metrics["timeline"]
 
 
-def test_most_steps_of_a_quiet_service_are_not_planned(monkeypatch):
-    num_plans = 0
+@pytest.fixture
+def plans(monkeypatch):
+    """When steps were planned, in seconds of the virtual clock."""
+    times_s = []
     plan = Scheduler.plan
 
-    def counted(self, now_s):
-        nonlocal num_plans
-        num_plans += 1
+    def told(self, now_s):
+        times_s.append(now_s)
         return plan(self, now_s)
 
-    monkeypatch.setattr(Scheduler, "plan", counted)
+    monkeypatch.setattr(Scheduler, "plan", told)
+    return times_s
+
+
+def test_most_steps_of_a_quiet_service_are_not_planned(plans):
     trial = trial_of(
         "prefixes",
         workload__num_requests=10,
@@ -176,20 +181,11 @@ def test_most_steps_of_a_quiet_service_are_not_planned(monkeypatch):
     metrics = run_trial(trial)[0].metrics
     assert metrics["num_steps"] > 500
     # a prompt's step, the one after it and the last of each request, and arrivals
-    assert num_plans <= 6 * 10
+    assert len(plans) <= 6 * 10
 
 
 @pytest.mark.parametrize("name", ["orca_max", "vllm_2023", "faster_transformer"])
-def test_a_queue_that_stands_does_not_disturb(name, monkeypatch):
-    plan = Scheduler.plan
-    num_plans = 0
-
-    def counted(self, now_s):
-        nonlocal num_plans
-        num_plans += 1
-        return plan(self, now_s)
-
-    monkeypatch.setattr(Scheduler, "plan", counted)
+def test_a_queue_that_stands_does_not_disturb(name, plans):
     trial = trial_of(
         name,
         workload__num_requests=12,
@@ -199,7 +195,7 @@ def test_a_queue_that_stands_does_not_disturb(name, monkeypatch):
     )
     metrics = run_trial(trial)[0].metrics
     assert metrics["num_queue_steps"] > 100
-    assert num_plans < 0.25 * metrics["num_steps"]
+    assert len(plans) < 0.25 * metrics["num_steps"]
 
 
 def test_same_seed_same_result():
